@@ -1,0 +1,48 @@
+"""The tasks by name. A task is imported when its name is asked for, so that others cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.contract import Task
+
+
+class SplitSummary(Protocol):
+    """What a run says of one split: name, digest (hex) and number of items."""
+
+    name: str
+    digest: str
+    items: int
+
+
+class Wiring(Protocol):
+    """What the steps need of a task: data preparation, the task itself, the deployable model."""
+
+    def prepare(
+        self, experiment: Any, *, base: Path, working: Path, output: Path, jobs: int
+    ) -> Mapping[str, SplitSummary]:
+        """Check the data, write `output/<split>.arrow` and quality.json/html; summarise by split."""
+        ...
+
+    def summarise(self, index: Path) -> Mapping[str, SplitSummary]:
+        """Summarise a folder that `prepare` wrote."""
+        ...
+
+    def build_task(self, experiment: Any, *, index: Path) -> Task:
+        """Return the task that the engine trains and evaluates."""
+        ...
+
+    def classes(self, index: Path) -> Mapping[str, list[Any]]:
+        """Return what the data decided and a deployed model must know (`names`, `ids`)."""
+        ...
+
+
+def _detection() -> Wiring:
+    from tasks.detection import wiring
+
+    return wiring
+
+
+TASKS: Mapping[str, Callable[[], Wiring]] = {"detection": _detection}
