@@ -1,0 +1,86 @@
+"""Where every random draw of a run comes from: the run's seed, and nothing else.
+
+A sample draws from its own pair of generators, an epoch's order from another, and what networks
+draw (dropout, proposal sampling) from the global generators, which are seeded anew for each batch.
+So no draw depends on the number of workers, on where a run was resumed, or on an evaluation in
+between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import struct
+
+import numpy as np
+import torch
+
+from engine.contract import Draws
+
+_SAMPLE, _ORDER, _BATCH = 0, 1, 2
+
+
+def sample_generators(
+    draws: Draws, *, epoch: int, index: int
+) -> tuple[random.Random, np.random.RandomState]:
+    """Return the two generators that one sample of one epoch draws from.
+
+    Args:
+        draws: what the run is seeded from.
+        epoch: counted from 0.
+        index: the sample's index in the training split, >= 0.
+
+    Returns:
+        Python's and numpy's generator (the references' draws need both), independent of each other
+        and of those of any other sample, epoch, seed or restart.
+    """
+    digest = _digest(draws, _SAMPLE, epoch, index)
+    return (
+        random.Random(int.from_bytes(digest[:16], "little")),
+        np.random.RandomState(np.frombuffer(digest, dtype="<u4", offset=16)),
+    )
+
+
+def epoch_order(draws: Draws, *, epoch: int, size: int) -> np.ndarray:
+    """Return the order in which an epoch visits `size` samples: (size,) int64, a permutation."""
+    digest = _digest(draws, _ORDER, epoch, size)
+    generator = np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
+    return generator.permutation(size).astype(np.int64, copy=False)
+
+
+def seed_batch(draws: Draws, *, epoch: int, iteration: int, rank: int) -> None:
+    """Seed the global generators of Python, numpy and torch for one batch on one rank."""
+    digest = _digest(draws, _BATCH, epoch, iteration, rank)
+    random.seed(int.from_bytes(digest[:8], "little"))
+    np.random.seed(int.from_bytes(digest[8:12], "little"))
+    torch.manual_seed(int.from_bytes(digest[16:24], "little") >> 1)
+
+
+def seed_everything(draws: Draws, determinism: str) -> None:
+    """Seed the global generators and choose between fast and repeatable kernels.
+
+    Args:
+        draws: what the run is seeded from.
+        determinism: `off` lets cuDNN pick the fastest kernels by trial; `seeded` does not, so that
+            draws and kernels stay the same; `strict` also refuses operations without a
+            deterministic kernel.
+
+    `strict` sets `CUBLAS_WORKSPACE_CONFIG` if the environment does not, which only has an effect
+    before the first CUDA operation.
+    """
+    seed_batch(draws, epoch=0, iteration=0, rank=0)
+    is_strict = determinism == "strict"
+    if is_strict:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        # filling fresh memory costs time and changes no result of correct code
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(is_strict)
+    torch.backends.cudnn.deterministic = is_strict
+    torch.backends.cudnn.benchmark = determinism == "off"
+
+
+def _digest(draws: Draws, purpose: int, *numbers: int) -> bytes:
+    """Return 32 bytes that depend on every argument."""
+    values = (draws.seed, draws.restarts, purpose, *numbers)
+    return hashlib.blake2b(struct.pack(f"<{len(values)}q", *values), digest_size=32).digest()
