@@ -223,7 +223,11 @@ class EarlyStoppingConfig(Schema):
 class InitialWeightsConfig(Schema):
     """Weights to start from (fine-tuning), loaded as far as names and shapes fit."""
 
-    path: str = Field(min_length=1, description="A checkpoint or state dict; relative to the YAML.")
+    path: str = Field(
+        min_length=1,
+        json_schema_extra={"format": "path"},
+        description="A checkpoint or state dict; relative to the YAML.",
+    )
     exclude: tuple[str, ...] = Field((), description="Name prefixes that are not taken over.")
 
 

@@ -1,4 +1,7 @@
-"""The `format` variants of a data source. Paths count from the folder of the YAML file."""
+"""The `format` variants of a data source. Paths count from the folder of the YAML file.
+
+Fields marked with the JSON Schema format `path` are made absolute when a file is loaded.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,14 @@ class CocoSource(SourceSchema):
     """COCO instances JSON."""
 
     format: Literal["coco"]
-    images: str = Field(min_length=1, description="Folder that `file_name` counts from.")
-    annotations: str = Field(min_length=1, description="The instances JSON.")
+    images: str = Field(
+        min_length=1,
+        json_schema_extra={"format": "path"},
+        description="Folder that `file_name` counts from.",
+    )
+    annotations: str = Field(
+        min_length=1, json_schema_extra={"format": "path"}, description="The instances JSON."
+    )
 
 
 class YoloSource(SourceSchema):
@@ -27,6 +36,7 @@ class YoloSource(SourceSchema):
     format: Literal["yolo"]
     path: str = Field(
         min_length=1,
+        json_schema_extra={"format": "path"},
         description="A data.yaml (with `split`), a text file that lists pictures, or a folder of "
         "pictures; labels lie in the same place with `images` replaced by `labels`.",
     )
@@ -34,7 +44,9 @@ class YoloSource(SourceSchema):
         None, description="Which entry of the data.yaml; null for a list file or a folder."
     )
     names: str | tuple[str, ...] | None = Field(
-        None, description="Class names, or a file that holds one a line; null: from the data.yaml."
+        None,
+        json_schema_extra={"format": "path"},
+        description="Class names, or a file that holds one a line; null: from the data.yaml.",
     )
 
 
@@ -42,7 +54,11 @@ class VocSource(SourceSchema):
     """Pascal VOC: a folder with JPEGImages, Annotations and ImageSets/Main."""
 
     format: Literal["voc"]
-    root: str = Field(min_length=1, description="The folder (VOCdevkit/VOC2012, say).")
+    root: str = Field(
+        min_length=1,
+        json_schema_extra={"format": "path"},
+        description="The folder (VOCdevkit/VOC2012, say).",
+    )
     image_set: str = Field(
         min_length=1, description="Name of the list in ImageSets/Main, without `.txt`."
     )

@@ -119,9 +119,15 @@ class TorchvisionModelConfig(SourceSchema):
     """A detector by torchvision's own builder name."""
 
     name: BuilderName
-    weights: str = Field("none", description="`none`, a torchvision weight enum, or a path.")
+    weights: str = Field(
+        "none",
+        json_schema_extra={"format": "weights"},
+        description="`none`, a torchvision weight enum, or a path.",
+    )
     backbone_weights: str = Field(
-        "none", description="`none`, a torchvision weight enum, or a path."
+        "none",
+        json_schema_extra={"format": "weights"},
+        description="`none`, a torchvision weight enum, or a path.",
     )
     trainable_backbone_layers: int | None = Field(
         None,
@@ -142,7 +148,11 @@ class ResnetBackboneConfig(SourceSchema):
     """Any torchvision ResNet."""
 
     name: ResnetName
-    weights: str = Field("none", description="`none`, a torchvision weight enum, or a path.")
+    weights: str = Field(
+        "none",
+        json_schema_extra={"format": "weights"},
+        description="`none`, a torchvision weight enum, or a path.",
+    )
     trainable_layers: int = Field(3, ge=0, le=5, description="Layers that train, from the end.")
 
 
@@ -150,7 +160,11 @@ class MobilenetBackboneConfig(SourceSchema):
     """Any torchvision MobileNet."""
 
     name: MobilenetName
-    weights: str = Field("none", description="`none`, a torchvision weight enum, or a path.")
+    weights: str = Field(
+        "none",
+        json_schema_extra={"format": "weights"},
+        description="`none`, a torchvision weight enum, or a path.",
+    )
     trainable_layers: int = Field(
         6, ge=0, le=6, description="Stages (between two strides) that train, from the end."
     )
@@ -175,7 +189,11 @@ class FasterRcnnConfig(SourceSchema):
 
     name: Literal["fasterrcnn"]
     backbone: BackboneConfig
-    weights: str = Field("none", description="`none`, or the path of a whole detector's weights.")
+    weights: str = Field(
+        "none",
+        json_schema_extra={"format": "weights"},
+        description="`none`, or the path of a whole detector's weights.",
+    )
     min_size: int = Field(800, gt=0, description="Short side, px.")
     max_size: int = Field(1333, gt=0, description="Limit of the long side, px.")
     fpn_channels: int = Field(256, gt=0, description="Channels of the feature pyramid.")
