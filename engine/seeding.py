@@ -38,15 +38,14 @@ def sample_generators(
     digest = _digest(draws, _SAMPLE, epoch, index)
     return (
         random.Random(int.from_bytes(digest[:16], "little")),
-        np.random.RandomState(np.frombuffer(digest, dtype="<u4", offset=16)),
+        _random_state(digest[16:]),
     )
 
 
 def epoch_order(draws: Draws, *, epoch: int, size: int) -> np.ndarray:
     """Return the order in which an epoch visits `size` samples: (size,) int64, a permutation."""
     digest = _digest(draws, _ORDER, epoch, size)
-    generator = np.random.RandomState(np.frombuffer(digest, dtype="<u4"))
-    return generator.permutation(size).astype(np.int64, copy=False)
+    return _random_state(digest).permutation(size).astype(np.int64, copy=False)
 
 
 def seed_batch(draws: Draws, *, epoch: int, iteration: int, rank: int) -> None:
@@ -54,7 +53,11 @@ def seed_batch(draws: Draws, *, epoch: int, iteration: int, rank: int) -> None:
     digest = _digest(draws, _BATCH, epoch, iteration, rank)
     random.seed(int.from_bytes(digest[:8], "little"))
     np.random.seed(int.from_bytes(digest[8:12], "little"))
-    torch.manual_seed(int.from_bytes(digest[16:24], "little") >> 1)
+    seed = int.from_bytes(digest[16:24], "little") >> 1
+    # torch.manual_seed would ask every kind of device for its seed, which takes 0.2 ms
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def seed_everything(draws: Draws, determinism: str) -> None:
@@ -70,6 +73,7 @@ def seed_everything(draws: Draws, determinism: str) -> None:
     before the first CUDA operation.
     """
     seed_batch(draws, epoch=0, iteration=0, rank=0)
+    torch.manual_seed(draws.seed)  # a CUDA context that is yet to come, too
     is_strict = determinism == "strict"
     if is_strict:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -78,6 +82,11 @@ def seed_everything(draws: Draws, determinism: str) -> None:
     torch.use_deterministic_algorithms(is_strict)
     torch.backends.cudnn.deterministic = is_strict
     torch.backends.cudnn.benchmark = determinism == "off"
+
+
+def _random_state(seed: bytes) -> np.random.RandomState:
+    """Return a generator of the old interface over PCG64, which starts ten times faster."""
+    return np.random.RandomState(np.random.PCG64(int.from_bytes(seed, "little")))
 
 
 def _digest(draws: Draws, purpose: int, *numbers: int) -> bytes:
