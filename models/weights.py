@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 CLASSIFIERS = ("fc.", "classifier.")
 _WRAPPERS = ("state_dict", "model", "network")
+_SUFFIXES = (".pth", ".pt", ".bin", ".model", ".safetensors")
 _SHOWN = 5
 
 
@@ -47,33 +48,33 @@ class Fit:
     mismatched: Sequence[str]
 
 
-def resolve_weights(text: str, enum: type[WeightsEnum]) -> WeightsEnum | Path | None:
+def resolve_weights(
+    text: str, enum: type[WeightsEnum] | None, *, key: str
+) -> WeightsEnum | Path | None:
     """Return what `none | <torchvision enum> | <path>` stands for.
 
     Args:
         text: `none`; a member's name, with or without its enum's (`IMAGENET1K_V1`,
             `ResNet50_Weights.DEFAULT`); else the path of a file.
-        enum: torchvision's weights of this network.
+        enum: torchvision's weights of this network; None where there are none.
+        key: the configuration's key, for messages.
 
     Raises:
         WeightsError: if it is neither a member of the enum nor an existing file; lists the members.
     """
     if text.lower() == "none":
         return None
-    name = text.removeprefix(f"{enum.__name__}.")
-    if name in enum.__members__:
-        return enum[name]
+    if enum is not None and text.removeprefix(f"{enum.__name__}.") in enum.__members__:
+        return enum[text.removeprefix(f"{enum.__name__}.")]
     path = Path(text).expanduser()
     if path.is_file():
         return path
-    looks_like_path = path.suffix in (".pth", ".pt", ".bin", ".model", ".safetensors")
-    if looks_like_path or "/" in text or "\\" in text:
-        raise WeightsError(f"weights: there is no file {text}")
-    members = ", ".join(enum.__members__)
-    raise WeightsError(
-        f"weights: {text!r} is neither 'none', nor the path of a file, nor a member of "
-        f"{enum.__name__} ({members})"
-    )
+    if path.suffix in _SUFFIXES or "/" in text or "\\" in text:
+        raise WeightsError(f"{key}: there is no file {text}")
+    choices = "'none' or the path of a file"
+    if enum is not None:
+        choices = f"'none', one of {enum.__name__} ({', '.join(enum.__members__)}) or a file's path"
+    raise WeightsError(f"{key}: {text!r} is unknown; give {choices}")
 
 
 def read_state_dict(weights: WeightsEnum | Path) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from models.detection.faster_rcnn import build_faster_rcnn
+from models.detection.torchvision_builders import build_torchvision_detector
 
 
 def build_detector(model: Any, num_classes: int) -> nn.Module:
@@ -27,4 +28,4 @@ def build_detector(model: Any, num_classes: int) -> nn.Module:
     """
     if model.name == "fasterrcnn":
         return build_faster_rcnn(model, num_classes)
-    raise NotImplementedError
+    return build_torchvision_detector(model, num_classes)

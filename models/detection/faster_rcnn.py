@@ -10,6 +10,7 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.ops import MultiScaleRoIAlign
 
 from models.detection.pyramid import build_pyramid
+from models.weights import load_strictly, read_state_dict, resolve_weights
 
 _ROI_SAMPLING = 2  # points per side of a RoIAlign cell, torchvision's
 
@@ -19,7 +20,12 @@ def build_faster_rcnn(model: Any, num_classes: int) -> FasterRCNN:
 
     Args:
         model: an object with the fields of `tasks.detection.config.FasterRcnnConfig`.
-        num_classes: classes without background.
+        num_classes: classes without background. Where the weights have another count, the class
+            predictor starts from random values and the rest is loaded.
+
+    Raises:
+        WeightsError: if weights are unknown, cannot be read, or do not fit.
+        ValueError: if the backbone has no features of a level's stride.
 
     Source: Ren et al., Faster R-CNN (NeurIPS 2015); Lin et al., Feature Pyramid Networks (CVPR
     2017); torchvision's implementation. Each pyramid level has anchors of one size.
@@ -29,7 +35,7 @@ def build_faster_rcnn(model: Any, num_classes: int) -> FasterRCNN:
     levels = [str(k) for k in range(len(model.fpn_levels))]
     roi_pool = MultiScaleRoIAlign(levels, output_size=model.roi_size, sampling_ratio=_ROI_SAMPLING)
     head = TwoMLPHead(model.fpn_channels * model.roi_size**2, model.head_width)
-    return FasterRCNN(
+    network = FasterRCNN(
         backbone,
         min_size=model.min_size,
         max_size=model.max_size,
@@ -50,3 +56,8 @@ def build_faster_rcnn(model: Any, num_classes: int) -> FasterRCNN:
         box_detections_per_img=model.detections_per_image,
         box_predictor=FastRCNNPredictor(model.head_width, num_classes + 1),
     )
+    weights = resolve_weights(model.weights, None, key="model.weights")
+    if weights is not None:
+        tensors = read_state_dict(weights)
+        load_strictly(network, tensors, free=["roi_heads.box_predictor."], source=str(weights))
+    return network

@@ -35,16 +35,17 @@ def build_pyramid(backbone: Any, *, strides: Sequence[int], channels: int) -> Ba
     """
     if backbone.name == "slim_resnet":
         return _with_fpn(SlimResnet(backbone.widths, backbone.blocks), strides, channels)
-    weights = resolve_weights(backbone.weights, get_model_weights(backbone.name))
+    enum = get_model_weights(backbone.name)
+    weights = resolve_weights(backbone.weights, enum, key="model.backbone.weights")
     norm_layer = nn.BatchNorm2d if weights is None else FrozenBatchNorm2d
     network = get_model(backbone.name, weights=None, norm_layer=norm_layer)
     if weights is not None:
         load_backbone(network, weights)
-    is_resnet = hasattr(network, "layer4")
-    body = network if is_resnet else network.features
-    if weights is not None:
-        freeze = freeze_resnet if is_resnet else freeze_mobilenet
-        freeze(body, backbone.trainable_layers)
+    body = network if hasattr(network, "layer4") else network.features
+    if weights is not None and body is network:
+        freeze_resnet(body, backbone.trainable_layers)
+    elif weights is not None:
+        freeze_blocks(list(body), mobilenet_stages(list(body)), backbone.trainable_layers)
     return _with_fpn(body, strides, channels)
 
 
@@ -62,24 +63,34 @@ def freeze_resnet(body: nn.Module, trainable_layers: int) -> None:
             parameter.requires_grad_(False)
 
 
-def freeze_mobilenet(features: nn.Sequential, trainable_layers: int) -> None:
-    """Stop the training of all but the last stages.
-
-    A stage begins at the first block of a new stride; the closing 1x1 convolution is a stage of
-    its own, as in torchvision. It is no part of the pyramid, so that 1 trains nothing of it.
+def freeze_blocks(
+    blocks: Sequence[nn.Module], stages: Sequence[int], trainable_layers: int
+) -> None:
+    """Stop the training of all blocks before the last stages.
 
     Args:
-        features: the `features` of a torchvision MobileNet.
-        trainable_layers: how many of the six stages train, counted from the end, in [0, 6].
+        blocks: of the backbone, in order.
+        stages: index of each stage's first block, rising from 0.
+        trainable_layers: how many stages train, counted from the end.
     """
-    strides = [stride for stride, _ in _strides_and_channels(list(features))]
-    # the first block of stride 2 is the stem, of which the following ones of stride 2 are part
-    starts = [i for i in range(len(strides)) if i == 0 or strides[i] > strides[i - 1]]
-    starts.append(len(strides) - 1)
-    kept = min(trainable_layers, len(starts))
-    first_trained = len(strides) if kept == 0 else starts[len(starts) - kept]
-    for block in features[:first_trained]:
+    first_trained = [len(blocks), *reversed(stages)][trainable_layers]
+    for block in blocks[:first_trained]:
         block.requires_grad_(False)
+
+
+def mobilenet_stages(blocks: Sequence[nn.Module]) -> list[int]:
+    """Return the index of each stage's first block: six of them.
+
+    A stage begins at the first block of a new stride; the closing 1x1 convolution is a stage of
+    its own, as in torchvision. Our pyramids end before it, so that the last stage alone trains
+    nothing of them.
+
+    Args:
+        blocks: the `features` of a torchvision MobileNet.
+    """
+    strides = [0, *(stride for stride, _ in _strides_and_channels(blocks))]
+    starts = [k for k in range(len(blocks)) if strides[k + 1] > strides[k]]
+    return [*starts, len(blocks) - 1]
 
 
 def _with_fpn(body: nn.Module, strides: Sequence[int], channels: int) -> BackboneWithFPN:
