@@ -39,8 +39,6 @@ class ModelError(Exception):
 class Predictor(Protocol):
     """A network with what is needed to name its answers."""
 
-    class_names: Sequence[str]
-
     def predict(
         self, pictures: Sequence[np.ndarray], *, score_threshold: float
     ) -> list[dict[str, Any]]:
@@ -248,7 +246,7 @@ def _invalid(message: str) -> MlflowException:
     return MlflowException(message, error_code=INVALID_PARAMETER_VALUE)
 
 
-class ServedModel(mlflow.pyfunc.PythonModel):
+class ServedModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     """What MLflow calls: `load_context` once, `predict` for each request."""
 
     def load_context(self, context: Any) -> None:
