@@ -28,6 +28,7 @@ class Finding:
         action: what is done about it, e.g. `box dropped`.
         image_id: the record it belongs to, if any.
         box_xyxy: the box it is about, px of the upright picture, if any.
+        count: how many it stands for; above 1 where many of a kind are told at once.
     """
 
     severity: Severity
@@ -37,6 +38,7 @@ class Finding:
     action: str
     image_id: str | None = None
     box_xyxy: tuple[float, float, float, float] | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class ImageBoxes:
             in evaluation.
         areas: (N,) float64, px^2, the labels' own area where the format has one.
         annotation_ids: one name per box, for messages.
+        content: SHA-256 of the picture's file, hex; empty where it was not read.
     """
 
     image_id: str
@@ -69,6 +72,7 @@ class ImageBoxes:
     is_crowd: np.ndarray
     areas: np.ndarray
     annotation_ids: Sequence[str]
+    content: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,252 @@
+"""Pictures from files: decoding to RGB, and what their headers say.
+
+Every reader and every sample goes through here, so that each format means the same everywhere.
+The library's own handling of EXIF is off: labels say whether they were made on the stored or on
+the turned picture, and `turn` does just that. H and W are height and width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from readers.records import DatasetError
+
+# What both header parser and decoder surely read; anything else is decoded once when probed.
+SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP", "GIF"})
+DECODE_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+# Brightest 8-bit value that counts as nearly black: 12-bit sensor data kept in 16 bits reaches 15.
+DARK_LIMIT = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What is known of a picture without looking at it.
+
+    Args:
+        width: px of the stored pixels, before any turn.
+        height: px of the stored pixels, before any turn.
+        orientation: EXIF orientation, 1 to 8; 1 where there is none or a value of no meaning.
+        content: SHA-256 of the file, hex.
+        is_truncated: the file ends early; the decoder fills the rest.
+        is_dark: 16 bits a channel, of which the 8 that are kept are nearly all black.
+    """
+
+    width: int
+    height: int
+    orientation: int = 1
+    content: str = ""
+    is_truncated: bool = False
+    is_dark: bool = False
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height after the turn that EXIF asks for, px."""
+        swap = self.orientation >= 5
+        return (self.height, self.width) if swap else (self.width, self.height)
+
+
+def read_image(path: str | Path, *, turn: int = 1) -> np.ndarray:
+    """Return a picture file as RGB.
+
+    Args:
+        path: any name the file system takes.
+        turn: EXIF orientation (1 to 8) to apply to the stored pixels; 1 leaves them.
+
+    Returns:
+        (H, W, 3) uint8. Grey is repeated; palettes are looked up; transparency is dropped (the
+        colours under it show); CMYK is converted; of 16 bits the upper 8 are kept; of several
+        frames the first is taken.
+
+    Raises:
+        DatasetError: if the file cannot be read or is no picture.
+    """
+    return decode_image(_bytes_of(Path(path)), turn=turn, name=str(path))
+
+
+def decode_image(data: bytes, *, turn: int | None = None, name: str = "picture") -> np.ndarray:
+    """Return encoded bytes as RGB, as `read_image` does.
+
+    Args:
+        data: a whole picture file.
+        turn: EXIF orientation to apply; None takes the one in the bytes.
+        name: what messages call it.
+
+    Returns:
+        (H, W, 3) uint8.
+
+    Raises:
+        DatasetError: if the bytes are no picture.
+    """
+    pixels = _decode(data)
+    if pixels is None and data.startswith(JPEG_START):
+        # From memory the decoder refuses a JPEG without its end mark; given one, it pads with
+        # grey as it does for files.
+        pixels = _decode(data + JPEG_END)
+    if pixels is None:
+        raise DatasetError(f"{name}: not a picture that can be decoded ({_first_bytes(data)})")
+    if turn is None:
+        turn = orientation_of(data)
+    return turn_pixels(pixels, turn)
+
+
+def turn_pixels(pixels: np.ndarray, turn: int) -> np.ndarray:
+    """Return the stored pixels turned as an EXIF orientation asks.
+
+    Args:
+        pixels: (H, W, 3) uint8.
+        turn: 1 to 8; other values mean nothing and leave the picture as it is.
+
+    Returns:
+        (H, W, 3) or, for 5 to 8, (W, H, 3) uint8, contiguous.
+
+    Source: Exif 2.32, tag 0x0112.
+    """
+    if turn not in range(2, 9):
+        return pixels
+    if turn >= 5:
+        pixels = cv2.transpose(pixels)
+    if turn in (2, 6):
+        return cv2.flip(pixels, 1)
+    if turn in (4, 8):
+        return cv2.flip(pixels, 0)
+    return cv2.flip(pixels, -1) if turn in (3, 7) else pixels
+
+
+def probe_image(path: str | Path) -> ImageInfo:
+    """Return a picture's size, orientation and content digest without decoding its pixels.
+
+    Only what header and decoder may disagree on (rare formats, 16 bits, truncated files) is
+    decoded, to be sure that it can be.
+
+    Raises:
+        DatasetError: if the file cannot be read or is no picture.
+    """
+    data = _bytes_of(Path(path))
+    content = hashlib.sha256(data).hexdigest()
+    header = _header(data)
+    is_truncated = header is not None and _ends_early(data, header.format)
+    is_sure = header is not None and header.format in SURE_FORMATS
+    if header is not None and is_sure and not header.is_deep and not is_truncated:
+        return ImageInfo(header.width, header.height, header.orientation, content)
+    pixels = decode_image(data, turn=1, name=str(path))
+    return ImageInfo(
+        width=pixels.shape[1],
+        height=pixels.shape[0],
+        orientation=header.orientation if header is not None else 1,
+        content=content,
+        is_truncated=is_truncated,
+        is_dark=header is not None and header.is_deep and int(pixels.max()) <= DARK_LIMIT,
+    )
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the EXIF orientation in a picture's bytes, 1 to 8; 1 where there is none."""
+    header = _header(data)
+    return 1 if header is None else header.orientation
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    format: str
+    width: int
+    height: int
+    orientation: int
+    is_deep: bool
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _decode(data: bytes) -> np.ndarray | None:
+    if not data:
+        return None
+    try:
+        return cv2.imdecode(np.frombuffer(data, np.uint8), DECODE_FLAGS)
+    except cv2.error:  # more pixels than the library takes, for one
+        return None
+
+
+def _first_bytes(data: bytes) -> str:
+    return f"{len(data)} bytes, first ones {data[:8]!r}" if data else "the file is empty"
+
+
+def _header(data: bytes) -> _Header | None:
+    """Return what the header says, or None for a format that the parser does not know."""
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            exif = picture.info.get("exif", b"")
+            # OpenCV turns TIFF itself, whatever the flags, and the parser gives that size.
+            is_turned = picture.format == "TIFF" or not isinstance(exif, bytes)
+            return _Header(
+                format=str(picture.format),
+                width=picture.width,
+                height=picture.height,
+                orientation=1 if is_turned else _exif_orientation(exif),
+                is_deep=picture.format in ("PNG", "TIFF") and _is_deep(data, picture),
+            )
+    except (OSError, ValueError, SyntaxError, KeyError, IndexError, struct.error):
+        return None
+    except Image.DecompressionBombError:  # decoding says whether it can be used
+        return None
+
+
+def _is_deep(data: bytes, picture: Image.Image) -> bool:
+    if picture.format == "PNG":
+        return len(data) > 24 and data[24] == 16  # bit depth in IHDR
+    bits = getattr(picture, "tag_v2", {}).get(258, 8)  # BitsPerSample
+    return max(bits if isinstance(bits, tuple) else (bits,)) > 8
+
+
+def _exif_orientation(exif: bytes) -> int:
+    """Return tag 0x0112 of the first directory; 1 where it is absent, broken or meaningless."""
+    tiff = exif.removeprefix(b"Exif\x00\x00")
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return 1
+    try:
+        (start,) = struct.unpack_from(order + "I", tiff, 4)
+        (entries,) = struct.unpack_from(order + "H", tiff, start)
+        for entry in range(entries):
+            at = start + 2 + 12 * entry
+            tag, kind, _ = struct.unpack_from(order + "HHI", tiff, at)
+            if tag == 0x0112:
+                (value,) = struct.unpack_from(order + ("I" if kind == 4 else "H"), tiff, at + 8)
+                return value if value in range(1, 9) else 1
+    except struct.error:
+        return 1
+    return 1
+
+
+def _ends_early(data: bytes, kind: str) -> bool:
+    """Tell whether a file lacks its format's end."""
+    if kind in ("JPEG", "MPO"):
+        return data.rfind(JPEG_END) < _jpeg_scan_start(data)
+    if kind == "PNG":
+        return b"IEND" not in data[-4096:]
+    if kind == "WEBP":
+        return len(data) < int.from_bytes(data[4:8], "little") + 8
+    return False
+
+
+def _jpeg_scan_start(data: bytes) -> int:
+    """Return where the first scan begins: a thumbnail before it has an end mark of its own."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+        if data[at + 1] == 0xFF:  # a fill byte
+            at += 1
+            continue
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return min(at, len(data))
