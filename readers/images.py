@@ -19,6 +19,10 @@ from PIL import Image
 
 from readers.records import DatasetError
 
+# Names by which a file is taken for a picture when a folder is searched.
+IMAGE_ENDINGS = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".jp2", ".avif"}
+)
 # What both header parser and decoder surely read; anything else is decoded once when probed.
 SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP", "GIF"})
 DECODE_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION

@@ -36,14 +36,17 @@ class PictureEntry:
         path: absolute.
         where: where the labels name it: file and line, or file and id.
         size: width and height as the labels give them, px; None where they do not.
-        boxes: called once with the picture's size as the labels see it; returns boxes in px.
+        boxes: called once with the picture's size as the labels see it; returns boxes in px, or
+            None where the reader has told that there are no labels.
+        is_lost: its labels cannot be used, for a reason that the reader has told.
     """
 
     image_id: str
     path: Path
     where: str
     size: Size | None
-    boxes: Callable[[Size], Sequence[RawBox]]
+    boxes: Callable[[Size], Sequence[RawBox] | None]
+    is_lost: bool = False
 
 
 def checked_records(
@@ -64,7 +67,7 @@ def checked_records(
         probes = probe_images([entry.path for entry in chunk], jobs=jobs)
         for entry, probe in zip(chunk, probes, strict=True):
             num_seen += 1
-            record = _record(entry, probe, findings)
+            record = None if entry.is_lost else _record(entry, probe, findings)
             if record is None:
                 continue
             num_kept += 1
@@ -112,8 +115,9 @@ def _record(
         return None
     size, turn = placed
     raw = entry.boxes(size)
-    columns = clean_boxes(raw, size, image_id=entry.image_id, findings=findings)
-    _note_contents(entry, len(raw), columns.is_crowd.tolist(), findings)
+    columns = clean_boxes(raw or (), size, image_id=entry.image_id, findings=findings)
+    if raw is not None:
+        _note_contents(entry, len(raw), columns.is_crowd.tolist(), findings)
     return ImageBoxes(
         image_id=entry.image_id,
         path=entry.path,
@@ -133,7 +137,7 @@ def _lose(entry: PictureEntry, code: str, message: str, findings: FindingLog) ->
     """Note a picture that cannot be used, and the boxes that go with it."""
     about = {"action": "picture dropped with its boxes", "image_id": entry.image_id}
     findings.warn(code, entry.where, message, **about)
-    for box in entry.boxes(entry.size or (1, 1)):
+    for box in entry.boxes(entry.size or (1, 1)) or ():
         findings.warn(
             "box-without-picture",
             box.where,

@@ -1,0 +1,129 @@
+"""One Pascal VOC XML file, parsed with the line of each object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from readers.boxes import Box
+from readers.records import DatasetError
+
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
+
+@dataclass(frozen=True, slots=True)
+class VocObject:
+    """One `<object>`.
+
+    Args:
+        name: class name, stripped.
+        corners: xmin, ymin, xmax, ymax as written; None where one is missing or no number.
+        is_difficult: the `difficult` flag.
+        line: where it begins.
+    """
+
+    name: str
+    corners: Box | None
+    is_difficult: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class VocAnnotation:
+    """One file.
+
+    Args:
+        filename: what it calls its picture; may be empty.
+        size: width and height, px; None where absent or 0.
+        objects: in order.
+    """
+
+    filename: str
+    size: tuple[int, int] | None
+    objects: tuple[VocObject, ...]
+
+
+def parse_annotation(path: Path) -> VocAnnotation:
+    """Return what a VOC XML file says.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        DatasetError: if it is no XML, with the line, or no VOC annotation.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    walk = _Walk()
+    try:
+        walk.parse(data)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise DatasetError(f"{path}:{error.lineno}: broken XML: {reason}") from error
+    if walk.root != "annotation":
+        raise DatasetError(f"{path}: <annotation> is expected, not <{walk.root}>")
+    sides = [_number(walk.texts.get(f"size/{key}")) for key in ("width", "height")]
+    size = (int(sides[0]), int(sides[1])) if sides[0] and sides[1] else None
+    return VocAnnotation(walk.texts.get("filename", ""), size, tuple(walk.objects))
+
+
+@dataclass
+class _Walk:
+    """Collects texts by their path below the root; objects one by one."""
+
+    root: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+    objects: list[VocObject] = field(default_factory=list)
+    _path: list[str] = field(default_factory=list)
+    _text: list[str] = field(default_factory=list)
+    _object: dict[str, str] = field(default_factory=dict)
+    _line: int = 0
+
+    def parse(self, data: bytes) -> None:
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text.append
+        self._parser.Parse(data, True)
+
+    def _start(self, name: str, _: dict[str, str]) -> None:
+        self._text.clear()
+        if not self.root:
+            self.root = name
+            return
+        self._path.append(name)
+        if self._path == ["object"]:
+            self._object = {}
+            self._line = self._parser.CurrentLineNumber
+
+    def _end(self, name: str) -> None:
+        if not self._path:
+            return
+        text = "".join(self._text).strip()
+        self._text.clear()
+        path = "/".join(self._path)
+        self._path.pop()
+        if path == "object":
+            self.objects.append(self._made_object())
+        elif path.startswith("object/"):
+            # `part` holds boxes of its own, deeper down: its path tells them apart.
+            self._object[path.removeprefix("object/")] = text
+        else:
+            self.texts[path] = text
+
+    def _made_object(self) -> VocObject:
+        numbers = [_number(self._object.get(f"bndbox/{key}")) for key in CORNERS]
+        given = [number for number in numbers if number is not None]
+        corners = (given[0], given[1], given[2], given[3]) if len(given) == 4 else None
+        is_difficult = self._object.get("difficult", "0") not in ("0", "", "Unspecified")
+        return VocObject(self._object.get("name", ""), corners, is_difficult, self._line)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
