@@ -25,7 +25,6 @@ __all__ = [
     "PROJECT_FOLDER",
     "USAGE",
     "StepCommand",
-    "StepFailure",
     "config_option",
     "device_option",
     "exit_code_of",
@@ -57,19 +56,6 @@ logger = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class StepFailure(click.ClickException):
-    """An expected error, on its way to the terminal."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-    def show(self, file: Any = None) -> None:
-        """Print the message; configuration problems as they are, so that editors find the line."""
-        text = self.message if self.exit_code == USAGE else f"Error: {self.message}"
-        click.echo(text, err=True, file=file)
-
-
 class StepCommand(click.Command):
     """A step's command: expected errors become one sentence and an exit code, bugs a traceback."""
 
@@ -87,7 +73,10 @@ class StepCommand(click.Command):
             if code is None:
                 raise
             logger.debug("the step ends with exit code %d", code, exc_info=True)
-            raise StepFailure(_sentence(error), code) from error
+            # configuration problems are printed bare, so that editors find file and line
+            sentence = _sentence(error) if code == USAGE else f"Error: {_sentence(error)}"
+            click.echo(sentence, err=True)
+            ctx.exit(code)
 
 
 def step_command(**attributes: Any) -> Callable[[Callable[..., Any]], StepCommand]:
@@ -159,8 +148,9 @@ def exit_code_of(error: BaseException) -> int | None:
         code = _EXIT_CODES.get(f"{base.__module__}.{base.__qualname__}")
         if code is not None:
             return code
-    is_about_file = isinstance(error, OSError) and error.filename is not None
-    return FAILED if is_about_file and error.errno != errno.EPIPE else None
+    if isinstance(error, OSError) and error.filename is not None and error.errno != errno.EPIPE:
+        return FAILED
+    return None
 
 
 def _sentence(error: BaseException) -> str:
