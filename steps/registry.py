@@ -47,6 +47,27 @@ def registry_lock(folder: Path) -> Iterator[None]:
         yield
 
 
+def model_name_or_only(client: MlflowClient, name: str) -> str:
+    """Return the name, or, where it is empty, that of the only registered model.
+
+    Raises:
+        RegistryError: if no name is given and there is not exactly one model.
+    """
+    if name:
+        return name
+    known = registered_names(client)
+    if len(known) != 1:
+        raise RegistryError(
+            f"which model? Give --model-name; registered are: {', '.join(known) or 'none yet'}"
+        )
+    return known[0]
+
+
+def registered_names(client: MlflowClient) -> list[str]:
+    """Return the names of all registered models, sorted."""
+    return sorted(str(model.name) for model in client.search_registered_models())
+
+
 def aliases_of(client: MlflowClient, name: str) -> dict[str, str]:
     """Return alias -> version of a registered model.
 
@@ -60,9 +81,9 @@ def aliases_of(client: MlflowClient, name: str) -> dict[str, str]:
     try:
         found = client.get_registered_model(name).aliases
     except MlflowException as error:
-        known = ", ".join(sorted(model.name for model in client.search_registered_models()))
+        known = ", ".join(registered_names(client)) or "none yet"
         raise RegistryError(
-            f"registered model {name!r} cannot be read; registered are: {known or 'none yet'}"
+            f"there is no registered model {name!r}; registered are: {known}"
         ) from error
     return {str(alias): str(version) for alias, version in found.items()}
 
