@@ -17,8 +17,6 @@ logger = logging.getLogger(__name__)
 VIDEO_ENDINGS = frozenset(
     {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv"}
 )
-    {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv"}
-)
 # VP8 in .webm plays in every browser and in MLflow's artifact view; OpenCV's mp4v does not
 CODECS = (("VP80", ".webm"), ("mp4v", ".mp4"))
 FALLBACK_FPS = 25.0
