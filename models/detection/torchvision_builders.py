@@ -108,6 +108,7 @@ def build_torchvision_detector(model: Any, num_classes: int) -> nn.Module:
     backbone = resolve_weights(
         model.backbone_weights, _BACKBONE_WEIGHTS[builder.family], key="model.backbone_weights"
     )
+    _check_trainable_layers(model, builder, is_pretrained=(whole or backbone) is not None)
     network = get_model(
         model.name,
         weights=None,
@@ -115,7 +116,6 @@ def build_torchvision_detector(model: Any, num_classes: int) -> nn.Module:
         num_classes=num_classes + 1,
         **_settings(model, builder),
     )
-    _check_trainable_layers(model, builder, is_pretrained=(whole or backbone) is not None)
     if whole is None and backbone is None:
         return network
     if builder.frozen_norms:
@@ -227,7 +227,8 @@ def _named_by_block(tensors: Mapping[str, Tensor], family: str) -> dict[str, Ten
         short = name.removeprefix("features.")
         if family == "ssdlite" and short.startswith(split):
             layer, _, rest = short.removeprefix(split).partition(".")
-            half = f"0.{rest}" if layer == "0" else f"1.{int(layer) - 1}.{rest}"
+            # the second half is a slice, in which the layers keep their numbers
+            half = f"0.{rest}" if layer == "0" else f"1.{layer}.{rest}"
             short = f"{_MOBILENET_SPLIT}.{half}"
         renamed[short] = value
     return renamed
