@@ -1,173 +1,130 @@
-"""Predicting on a picture, a folder of pictures or a video, one batch in memory at a time."""
+"""From a model's name and a path to a folder of predictions; the work behind the predict step."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import islice
+import re
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from steps.predictions import DRAWN_FOLDER, PredictionFiles
-from steps.video import VIDEO_ENDINGS, Frame, VideoReader, VideoWriter
+from steps.joined_run import joined_run
+from steps.options import working_folder
+from steps.prediction_loop import InputError, Outcome, Setting, predict_all
+from steps.prediction_source import open_source
+from steps.predictions import DRAWN_FOLDER, JSON_LINES, TABLE, PredictionFiles
 
 if TYPE_CHECKING:
-    import numpy as np
+    import torch
 
-    from steps.serving import Predictor
+    from steps.runs import RunHandle
 
-logger = logging.getLogger(__name__)
-
-PICTURE_ENDINGS = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".gif"}
-    | {".ppm", ".pgm", ".pbm"}
-)
-Draw = Callable[["np.ndarray", Mapping[str, Any]], "np.ndarray"]
-_Item = TypeVar("_Item")
-
-
-class InputError(Exception):
-    """There is nothing to predict on; one sentence."""
-
-    exit_code = 1
-
-
-@dataclass
-class Outcome:
-    """What came of a prediction run.
-
-    Args:
-        num_pictures: pictures or frames with an answer.
-        unreadable: pictures that could not be read, with the reason.
-        num_skipped: other files in the folder.
-        drawn: files with drawings.
-    """
-
-    num_pictures: int = 0
-    unreadable: list[str] = field(default_factory=list)
-    num_skipped: int = 0
-    drawn: list[Path] = field(default_factory=list)
+# a run's page is no picture store
+MOST_DRAWN_ON_RUN = 50
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What stays the same over all pictures.
+class Request:
+    """What the user asked for; see the options of the predict step."""
 
-    Args:
-        predictor: the model.
-        draw: (picture, answer) -> drawn picture, both (H, W, 3) uint8 RGB.
-        score_threshold: lowest score that is reported, in [0, 1].
-        batch_size: pictures per forward pass, > 0.
-    """
-
-    predictor: Predictor
-    draw: Draw
+    source: str
+    input_path: str
+    output: str
+    config: str
     score_threshold: float
     batch_size: int
+    device: str
 
 
-def predict_all(source: Path, files: PredictionFiles, *, setting: Setting) -> Outcome:
-    """Predict on a picture, all pictures below a folder, or a video.
-
-    Args:
-        source: file or folder.
-        files: where the answers go; open.
-        setting: model, drawing and batch size.
+def predict(request: Request) -> str:
+    """Predict, write the results, and return what there is to say about them.
 
     Raises:
-        InputError: if there is no such file, or no picture in the folder.
+        InputError: if there is nothing to predict on, or nothing of it could be read.
+        OutputError: if the output folder holds predictions already.
+        UnknownModelError, ModelError: if the model cannot be used.
         VideoError: if a video cannot be decoded.
     """
-    if source.suffix.lower() in VIDEO_ENDINGS and source.is_file():
-        return _predict_video(source, files, setting)
-    pictures, num_skipped = find_pictures(source)
-    root = source if source.is_dir() else source.parent
-    outcome = Outcome(num_skipped=num_skipped)
-    readable = _read(pictures, outcome)
-    for batch in _batches(readable, setting.batch_size):
-        answers = _answers([picture for _, picture in batch], setting)
-        for (path, picture), answer in zip(batch, answers, strict=True):
-            name = path.relative_to(root).as_posix()
-            files.add(name, answer, frame={})
-            outcome.drawn.append(files.add_drawn(name, setting.draw(picture, answer)))
-            outcome.num_pictures += 1
-    return outcome
+    source = Path(request.input_path)
+    folder = Path(request.output) if request.output else _new_folder(request)
+    with joined_run("predict") as run:
+        # before the model is loaded: these mistakes should be told at once
+        if not source.exists():
+            raise InputError(f"{source}: no such picture, folder or video")
+        files = PredictionFiles(folder)
+        setting = _setting(request)
+        with files:
+            outcome = predict_all(source, files, setting=setting)
+            if outcome.num_pictures == 0:
+                raise InputError(f"no picture could be read:\n{_listed(outcome.unreadable)}")
+        summary = _summary(outcome, files)
+        if run is not None:
+            _leave_on_run(run, outcome, files, summary)
+    return summary
 
 
-def find_pictures(source: Path) -> tuple[list[Path], int]:
-    """Return a picture, or a folder's pictures at any depth in order of name, and the rest's count.
+def _new_folder(request: Request) -> Path:
+    """Return a folder that is not there yet, named by model and time."""
+    name = re.sub(r"[^A-Za-z0-9.@-]+", "-", request.source.removeprefix("models:/"))
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    wanted = working_folder() / "predictions" / f"{name.strip('-')[-40:]}-{stamp}"
+    folder, number = wanted, 1
+    while folder.exists():
+        folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
+    return folder
 
-    Raises:
-        InputError: if there is nothing.
-    """
-    if source.is_file():
-        return [source], 0
-    if not source.is_dir():
-        raise InputError(f"{source}: no such picture, folder or video")
-    entries = sorted(path for path in source.rglob("*") if path.is_file())
-    pictures = [path for path in entries if path.suffix.lower() in PICTURE_ENDINGS]
-    if not pictures:
-        raise InputError(
-            f"{source}: none of the {len(entries)} files in it is a picture "
-            f"({', '.join(sorted(PICTURE_ENDINGS))})"
+
+def _setting(request: Request) -> Setting:
+    from tasks.detection.drawing import draw_answer
+
+    return Setting(
+        predictor=open_source(
+            request.source, config=request.config, device=_device(request.device)
+        ),
+        draw=draw_answer,
+        score_threshold=request.score_threshold,
+        batch_size=request.batch_size,
+    )
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    from steps.serving import serving_device
+
+    if name == "auto":
+        return serving_device()
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"--device {name}: this machine has no CUDA device that PyTorch can use")
+    return torch.device(name)
+
+
+def _summary(outcome: Outcome, files: PredictionFiles) -> str:
+    lines = [
+        f"{files.num_boxes} boxes in {outcome.num_pictures} pictures: {files.folder / JSON_LINES}, "
+        f"{TABLE}, {DRAWN_FOLDER}/"
+    ]
+    if outcome.num_skipped:
+        lines.append(f"{outcome.num_skipped} other files in the folder were left out")
+    if outcome.unreadable:
+        lines.append(
+            f"warning: {len(outcome.unreadable)} pictures could not be read:\n"
+            f"{_listed(outcome.unreadable)}"
         )
-    return pictures, len(entries) - len(pictures)
+    return "\n".join(lines)
 
 
-def _predict_video(source: Path, files: PredictionFiles, setting: Setting) -> Outcome:
-    reader = VideoReader(source)
-    outcome = Outcome()
-    target = files.folder / DRAWN_FOLDER / source.stem
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        writer: VideoWriter | None = None
-        for batch in _batches(_shown(reader), setting.batch_size):
-            answers = _answers([frame.picture for frame in batch], setting)
-            for frame, answer in zip(batch, answers, strict=True):
-                if writer is None:
-                    height, width = frame.picture.shape[:2]
-                    writer = VideoWriter(target, fps=reader.fps, width=width, height=height)
-                    outcome.drawn.append(stack.enter_context(writer).path)
-                files.add(source.name, answer, frame=_place(frame))
-                writer.write(setting.draw(frame.picture, answer))
-                outcome.num_pictures += 1
-    return outcome
+def _listed(reasons: list[str]) -> str:
+    shown = [f"  {reason}" for reason in reasons[:_MOST_TOLD]]
+    rest = len(reasons) - len(shown)
+    return "\n".join([*shown, f"  and {rest} more"] if rest else shown)
 
 
-def _place(frame: Frame) -> dict[str, Any]:
-    return {"frame": frame.index, "time_s": round(frame.time_s, 4)}
-
-
-def _answers(pictures: Sequence[np.ndarray], setting: Setting) -> list[dict[str, Any]]:
-    return setting.predictor.predict(pictures, score_threshold=setting.score_threshold)
-
-
-def _read(pictures: Iterable[Path], outcome: Outcome) -> Iterator[tuple[Path, np.ndarray]]:
-    """Yield the pictures that can be read, upright; note the others."""
-    from readers.images import decode_image
-    from readers.records import DatasetError
-
-    for path in _shown(pictures):
-        try:
-            picture = decode_image(path.read_bytes(), turn=None, name=str(path))
-        except (DatasetError, OSError) as error:
-            logger.warning("%s", error)
-            outcome.unreadable.append(str(error))
-            continue
-        yield path, picture
-
-
-def _shown(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Pass items on, with a progress bar on a terminal."""
-    from tqdm import tqdm
-
-    yield from tqdm(items, unit="picture", disable=None)
-
-
-def _batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Cut a stream into lists of `size`."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch
+def _leave_on_run(run: RunHandle, outcome: Outcome, files: PredictionFiles, summary: str) -> None:
+    for name in (JSON_LINES, TABLE):
+        run.artifact(files.folder / name)
+    for path in outcome.drawn[:MOST_DRAWN_ON_RUN]:
+        folder = path.parent.relative_to(files.folder).as_posix()
+        run.artifact(path, folder)
+    run.describe(summary.splitlines()[0], more=summary)

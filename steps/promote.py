@@ -34,14 +34,19 @@ def main(model_name: str, version: str, reason: str, force: bool) -> None:
     The old champion gets the alias previous, so that `rollback` can go back to it. Who, when, why
     and the scores are written into the version's description. Nothing is deleted.
     """
+    from steps.joined_run import joined_run
     from steps.promotion import promote
     from steps.registry import CANDIDATE, model_name_or_only, registry_lock
     from steps.tracking_store import open_client, use_tracking_store
 
-    client = open_client(use_tracking_store())
-    name = model_name_or_only(client, model_name)
-    with registry_lock(working_folder()):
-        done = promote(client, name, version=version or CANDIDATE, reason=reason, force=force)
+    with joined_run("promote") as run:
+        client = open_client(use_tracking_store())
+        name = model_name_or_only(client, model_name)
+        with registry_lock(working_folder()):
+            done = promote(client, name, version=version or CANDIDATE, reason=reason, force=force)
+        if run is not None:
+            run.describe(done.summary)
+            run.tag("model_version", f"{name}/{done.champion}")
     click.echo(done.summary)
 
 

@@ -66,6 +66,8 @@ def champion_of(client: MlflowClient, name: str, *, scored: Scored, config: str)
     model_id = model_id_of(client.get_model_version(name, number))
     if model_id == scored.model_id:
         return None
+    if not model_id:
+        return Champion(number, None, "its model was not logged by this project; promote another")
     model = client.get_logged_model(model_id)
     other = scores_on(
         client,
