@@ -262,6 +262,9 @@ class TrainConfig(Schema):
         None, description="Fine-tune from these weights; null: from the model's own start."
     )
     evaluate_every: int = Field(1, gt=0, description="Epochs between two evaluations on `val`.")
+    evaluate_first: bool = Field(
+        True, description="Score the untrained network too, so that curves and pictures begin at 0."
+    )
     log_every: int = Field(20, gt=0, description="Updates between two points of each curve.")
     determinism: Literal["off", "seeded", "strict"] = Field(
         "seeded",

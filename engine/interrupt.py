@@ -57,6 +57,11 @@ class Interruption:
         """Whether a signal has come."""
         return self._signal_name is not None
 
+    @property
+    def signal_name(self) -> str | None:
+        """The signal that has come, or None."""
+        return self._signal_name
+
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """Keep a signal back until the block has ended."""

@@ -12,6 +12,8 @@ import hashlib
 import os
 import random
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,3 +95,32 @@ def _digest(draws: Draws, purpose: int, *numbers: int) -> bytes:
     """Return 32 bytes that depend on every argument."""
     values = (draws.seed, draws.restarts, purpose, *numbers)
     return hashlib.blake2b(struct.pack(f"<{len(values)}q", *values), digest_size=32).digest()
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the states of the global generators as tensors and plain values."""
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": [version, torch.tensor(words, dtype=torch.int64), gauss],
+        "numpy": [
+            str(name),
+            torch.tensor(np.asarray(keys, dtype=np.int64)),
+            position,
+            has_gauss,
+            cached,
+        ],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    """Put the global generators into a state that `rng_state` returned."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,136 @@
+"""One optimizer update: the *how* of training. *When* is the business of engine/loop.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from engine.config import TrainConfig
+from engine.contract import Batch, Task
+from engine.devices import autocast_type, to_device
+from engine.distributed import max_over_ranks, rank, world_size
+from engine.guard import BatchTrace, UpdateTrace
+from engine.optimizers import set_lr, start_momentum
+from engine.seeding import seed_batch
+from engine.state import TrainingState
+
+
+class Updater:
+    """Makes updates of a network from batches.
+
+    Args:
+        task: says what the losses are.
+        config: precision, accumulation and clipping.
+        state: what an update changes.
+        device: where it happens.
+    """
+
+    def __init__(
+        self, task: Task, config: TrainConfig, *, state: TrainingState, device: torch.device
+    ) -> None:
+        self._task = task
+        self._config = config
+        self._state = state
+        self._device = device
+        self._network: nn.Module = state.network
+        self._parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+
+    def start_epoch(self, *, trains_other_parts: bool) -> None:
+        """Make ready for an epoch, and for the parts that train in it if these are others."""
+        start_momentum(self._state.optimizer)
+        is_wrapped = self._network is not self._state.network
+        if world_size() > 1 and (trains_other_parts or not is_wrapped):
+            devices = [self._device.index] if self._device.type == "cuda" else None
+            self._network = DistributedDataParallel(self._state.network, device_ids=devices)
+
+    def step(self, batches: Sequence[Batch], *, lr_factor: float) -> UpdateTrace:
+        """Make one update from the batches that it accumulates.
+
+        The gradient is that of the sum of the batches' losses over `accumulate`, also when an
+        epoch's last update has fewer batches.
+
+        Args:
+            batches: on the host.
+            lr_factor: times each group's own learning rate.
+
+        Returns:
+            What was measured, still on the device. An update whose loss or gradient is not finite
+            has left weights and moments as they were.
+        """
+        state, optimizer, scaler = self._state, self._state.optimizer, self._state.scaler
+        set_lr(optimizer, lr_factor)
+        traces = [
+            self._backward(batch, state.iteration + index, is_last=index == len(batches) - 1)
+            for index, batch in enumerate(batches)
+        ]
+        scaler.unscale_(optimizer)  # before clipping: limits are meant for true gradients
+        norm = self._clip()
+        self._apply(_is_nonfinite([trace.values for trace in traces], norm))
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        if state.ema is not None:
+            state.ema.update(state.update + 1)
+        return UpdateTrace(epoch=state.epoch, update=state.update, batches=traces, norm=norm)
+
+    def _backward(self, batch: Batch, iteration: int, *, is_last: bool) -> BatchTrace:
+        """Add a batch's gradient to those of the update."""
+        state, config = self._state, self._config
+        seed_batch(state.draws, epoch=state.epoch, iteration=iteration, rank=rank())
+        batch = to_device(batch, self._device, channels_last=config.channels_last)
+        batch = self._task.prepare_batch(batch, update=state.update, draws=state.draws)
+        with self._sharing_gradients(is_last), self._autocast():
+            terms = dict(self._task.losses(self._network, batch))
+            total = torch.stack([term.float() for term in terms.values()]).sum()
+            loss = total / config.accumulate
+            if state.scaler.is_enabled():
+                # the scaler sees gradients only; this makes it see a loss that is not finite
+                loss = loss * torch.where(torch.isfinite(total), 1.0, torch.nan)
+        with self._sharing_gradients(is_last):
+            state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        values = torch.stack([*(term.detach().float() for term in terms.values()), total.detach()])
+        return BatchTrace(iteration=iteration, ids=batch.ids, names=tuple(terms), values=values)
+
+    def _clip(self) -> torch.Tensor:
+        """Limit the gradient as configured; return its norm before that, 0-d float32."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        limited_norm = norm
+        if self._config.clip_value is not None:
+            nn.utils.clip_grad_value_(self._parameters, self._config.clip_value)
+            limited_norm = torch.nn.utils.get_total_norm(gradients)
+        if self._config.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, limited_norm)
+        return norm.float()
+
+    def _apply(self, is_nonfinite: torch.Tensor) -> None:
+        """Let the optimizer step, unless the flag (0-d float32 on the device) is 1."""
+        optimizer, scaler = self._state.optimizer, self._state.scaler
+        if optimizer.defaults["fused"]:
+            # the attribute by which GradScaler masks a fused step; it is read by the kernel
+            optimizer.found_inf = max_over_ranks(is_nonfinite)  # type: ignore[attr-defined]
+            scaler.step(optimizer)
+        elif not max_over_ranks(is_nonfinite).item():
+            scaler.step(optimizer)
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        precision = self._config.precision
+        return torch.autocast(
+            self._device.type, dtype=autocast_type(precision), enabled=precision != "fp32"
+        )
+
+    def _sharing_gradients(self, is_last: bool) -> AbstractContextManager[None]:
+        """Ranks share the gradient with an update's last batch only."""
+        if isinstance(self._network, DistributedDataParallel) and not is_last:
+            return self._network.no_sync()
+        return contextlib.nullcontext()
+
+
+def _is_nonfinite(losses: Sequence[torch.Tensor], norm: torch.Tensor) -> torch.Tensor:
+    """Return 0-d float32 on the device: 1 if any loss or the gradient's norm is not finite."""
+    finite = torch.isfinite(torch.cat([*losses, norm.reshape(1)])).all()
+    return (~finite).float()
