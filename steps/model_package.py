@@ -47,6 +47,8 @@ _REQUIRED = (
 class UnknownModelError(Exception):
     """No deployable model where one was asked for; the message says where and what to do."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True)
 class Deployable:
@@ -241,7 +243,7 @@ def fetch_model_files(uri: str, folder: Path) -> ModelFiles:
     """Copy the files of a logged or registered model into a folder.
 
     Args:
-        uri: `models:/NAME@champion`, `models:/NAME/3`, `models:/m-...`, or a local model's folder.
+        uri: `models:/NAME@champion`, `models:/NAME/3`, `models:/m-...`.
         folder: where they go.
 
     Raises:
@@ -255,12 +257,20 @@ def fetch_model_files(uri: str, folder: Path) -> ModelFiles:
         local = mlflow.artifacts.download_artifacts(f"{uri}/artifacts", dst_path=str(folder))
     except (MlflowException, OSError) as error:
         raise UnknownModelError(f"{uri}: cannot be read ({error})") from error
-    files = _model_files(Path(local))
-    missing = [
-        path.name for path in (files.weights, files.config, files.classes) if not path.exists()
-    ]
-    if missing:
-        raise UnknownModelError(f"{uri}: not a model of this project (no {', '.join(missing)})")
+    return model_files_in(Path(local))
+
+
+def model_files_in(folder: Path) -> ModelFiles:
+    """Return the files of a model in a local folder, or in its `artifacts` folder.
+
+    Raises:
+        UnknownModelError: if a file is missing.
+    """
+    inner = folder / "artifacts"
+    files = _model_files(inner if inner.is_dir() else folder)
+    wanted = (files.weights, files.config, files.classes)
+    if missing := [path.name for path in wanted if not path.exists()]:
+        raise UnknownModelError(f"{folder}: not a model of this project (no {', '.join(missing)})")
     return files
 
 

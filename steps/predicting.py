@@ -76,13 +76,10 @@ def _new_folder(request: Request) -> Path:
 
 
 def _setting(request: Request) -> Setting:
-    from tasks.detection.drawing import draw_answer
-
     return Setting(
         predictor=open_source(
             request.source, config=request.config, device=_device(request.device)
         ),
-        draw=draw_answer,
         score_threshold=request.score_threshold,
         batch_size=request.batch_size,
     )
@@ -91,9 +88,9 @@ def _setting(request: Request) -> Setting:
 def _device(name: str) -> torch.device:
     import torch
 
-    from steps.serving import serving_device
-
     if name == "auto":
+        from steps.serving import serving_device
+
         return serving_device()
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"--device {name}: this machine has no CUDA device that PyTorch can use")

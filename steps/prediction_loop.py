@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +24,6 @@ PICTURE_ENDINGS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".gif"}
     | {".ppm", ".pgm", ".pbm"}
 )
-Draw = Callable[["np.ndarray", Mapping[str, Any]], "np.ndarray"]
 _Item = TypeVar("_Item")
 
 
@@ -57,13 +56,11 @@ class Setting:
 
     Args:
         predictor: the model.
-        draw: (picture, answer) -> drawn picture, both (H, W, 3) uint8 RGB.
         score_threshold: lowest score that is reported, in [0, 1].
         batch_size: pictures per forward pass, > 0.
     """
 
     predictor: Predictor
-    draw: Draw
     score_threshold: float
     batch_size: int
 
@@ -91,7 +88,7 @@ def predict_all(source: Path, files: PredictionFiles, *, setting: Setting) -> Ou
         for (path, picture), answer in zip(batch, answers, strict=True):
             name = path.relative_to(root).as_posix()
             files.add(name, answer, frame={})
-            outcome.drawn.append(files.add_drawn(name, setting.draw(picture, answer)))
+            outcome.drawn.append(files.add_drawn(name, setting.predictor.draw(picture, answer)))
             outcome.num_pictures += 1
     return outcome
 
@@ -131,7 +128,7 @@ def _predict_video(source: Path, files: PredictionFiles, setting: Setting) -> Ou
                     writer = VideoWriter(target, fps=reader.fps, width=width, height=height)
                     outcome.drawn.append(stack.enter_context(writer).path)
                 files.add(source.name, answer, frame=_place(frame))
-                writer.write(setting.draw(frame.picture, answer))
+                writer.write(setting.predictor.draw(frame.picture, answer))
                 outcome.num_pictures += 1
     return outcome
 

@@ -35,6 +35,8 @@ IMAGE_COLUMN = "image"
 class ModelError(Exception):
     """A model's files that do not make a model; the message says which and why."""
 
+    exit_code = 1
+
 
 class Predictor(Protocol):
     """A network with what is needed to name its answers."""
@@ -43,6 +45,10 @@ class Predictor(Protocol):
         self, pictures: Sequence[np.ndarray], *, score_threshold: float
     ) -> list[dict[str, Any]]:
         """Return one answer per (H, W, 3) uint8 RGB picture, made of JSON values."""
+        ...
+
+    def draw(self, picture: np.ndarray, answer: Mapping[str, Any]) -> np.ndarray:
+        """Return a copy of the picture with the answer drawn on it."""
         ...
 
 
@@ -89,6 +95,18 @@ class DetectionPredictor:
         return [
             self._answer(boxes, picture) for boxes, picture in zip(found, pictures, strict=True)
         ]
+
+    def draw(self, picture: np.ndarray, answer: Mapping[str, Any]) -> np.ndarray:
+        """Return a copy of the picture with the boxes, their names and scores."""
+        from tasks.detection.drawing import draw_boxes
+
+        texts = [
+            f"{name} {score:.2f}"
+            for name, score in zip(answer["labels"], answer["scores"], strict=True)
+        ]
+        labels = [self.class_ids.index(class_id) for class_id in answer["label_ids"]]
+        boxes_xyxy = np.asarray(answer["boxes"], dtype=np.float64).reshape(-1, 4)
+        return draw_boxes(picture, boxes_xyxy, labels, texts)
 
     def _answer(self, found: Mapping[str, Any], picture: np.ndarray) -> dict[str, Any]:
         labels = [int(label) for label in found["labels"]]
