@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.config import TrainConfig
-from steps import cross_checks
+from steps import cross_checks, sections
 from steps.complaints import complaints, nearest, shown
 from steps.layers import expand_variables, merge, read_layers, read_overrides
 from steps.paths import absolute_paths
@@ -147,7 +147,7 @@ def load(
         root = merge(assignments, root, annotation=_SCHEMAS)
     root, unset = expand_variables(root, environ)
     experiment = _check(root, unset)
-    tree = experiment.model_dump(mode="json", by_alias=True)
+    tree = sections.tag_first(type(experiment), experiment.model_dump(mode="json", by_alias=True))
     canonical = json.dumps(tree, sort_keys=True, separators=(",", ":"))
     return Loaded(
         experiment=experiment,

@@ -75,16 +75,34 @@ def fields(model: Model) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
+def tag_first_fields(model: Model) -> dict[str, FieldInfo]:
+    """Return the fields by YAML key; the one that picks this kind among others comes first."""
+    by_key = fields(model)
+    key = tag_key((model,))
+    return {key: by_key[key], **by_key} if key else by_key
+
+
 def below(annotation: Any, section: Any, key: str | int) -> Any:
     """Return the annotation of an entry of a section or list; None where there is none."""
     if isinstance(key, int):
-        return _list_entry(annotation, key)
+        return below_list(annotation, key)
     model = choose(annotation, section)
     if model is not None:
         field = fields(model).get(key)
         return field.annotation if field else None
     tables = [get_args(each) for each in alternatives(annotation) if get_origin(each) is dict]
     return tables[0][1] if tables else None
+
+
+def below_list(annotation: Any, index: int = 0) -> Any:
+    """Return the annotation of a list's entry; None where there is none."""
+    for each in alternatives(annotation):
+        if get_origin(each) is tuple:
+            entries = get_args(each)
+            if len(entries) == 2 and entries[1] is Ellipsis:
+                return entries[0]
+            return entries[index] if index < len(entries) else None
+    return None
 
 
 def field_at(annotation: Any, section: Any, key: str) -> FieldInfo | None:
@@ -101,16 +119,18 @@ def paths(annotation: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, 
             yield from paths(field.annotation, (*prefix, key))
 
 
+def tag_first(annotation: Any, tree: Any) -> Any:
+    """Return the values of a section in reading order: the key that picks its kind comes first."""
+    if isinstance(tree, list):
+        return [tag_first(below(annotation, None, i), item) for i, item in enumerate(tree)]
+    if not isinstance(tree, dict):
+        return tree
+    models = models_in(annotation)
+    key = tag_key(models) if len(models) > 1 else None
+    ordered = {key: tree[key], **tree} if key in tree else tree
+    return {k: tag_first(below(annotation, tree, k), value) for k, value in ordered.items()}
+
+
 def _is_literal(model: Model, key: str) -> bool:
     field = model.model_fields.get(key)
     return field is not None and get_origin(field.annotation) is Literal
-
-
-def _list_entry(annotation: Any, index: int) -> Any:
-    for each in alternatives(annotation):
-        if get_origin(each) is tuple:
-            entries = get_args(each)
-            if len(entries) == 2 and entries[1] is Ellipsis:
-                return entries[0]
-            return entries[index] if index < len(entries) else None
-    return None

@@ -35,6 +35,7 @@ _PLAIN_TYPES = {
     "merge": re.compile(r"<<"),
 }
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _MOST_VALUES = 200_000
 
 
@@ -71,6 +72,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
+    """Write control characters and rare line ends as escapes; other styles would fold them."""
+    style = '"' if _UNPRINTABLE.search(text) else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 for _name, _pattern in _PLAIN_TYPES.items():
     _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
     _Loader.add_implicit_resolver(_TAG + _name, _whole, None)

@@ -1,0 +1,29 @@
+"""The weight enums that the configuration knows are torchvision's."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from torchvision.models import get_model_weights
+
+from tasks.detection.config import BuilderName, MobilenetName, ResnetName
+from tasks.detection.weight_names import BACKBONE_WEIGHTS, DETECTOR_WEIGHTS, builder_backbone
+
+
+@pytest.mark.parametrize(
+    ("builder", "enum", "members"),
+    [(name, *known) for name, known in {**DETECTOR_WEIGHTS, **BACKBONE_WEIGHTS}.items()],
+)
+def test_enums_and_members_are_those_of_the_library(
+    builder: str, enum: str, members: tuple[str, ...]
+) -> None:
+    weights = get_model_weights(builder)
+    assert weights.__name__ == enum
+    assert set(members) == {member.name for member in weights}
+
+
+def test_every_network_of_the_schema_has_an_entry() -> None:
+    assert set(DETECTOR_WEIGHTS) == set(get_args(BuilderName))
+    assert set(BACKBONE_WEIGHTS) == {*get_args(ResnetName), *get_args(MobilenetName), "vgg16"}
+    assert {builder_backbone(name) for name in DETECTOR_WEIGHTS} <= set(BACKBONE_WEIGHTS)
