@@ -1,0 +1,243 @@
+"""COCO matching through faster-coco-eval, fed from arrays; and the matches at one IoU.
+
+The library judges; this module spares it what costs most of the time there: indexing dicts, and
+sorting and converting the boxes of each picture and class. N is the number of boxes of a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from faster_coco_eval import COCOeval_faster
+from faster_coco_eval.core import mask
+
+MAX_DETECTIONS = 100  # per picture and class
+MATCH_IOU = 0.5
+_LARGEST = 1e10  # px^2, COCO's end of the area ranges
+SIZES: Mapping[str, tuple[float, float]] = {
+    "small": (0.0, 32.0**2),
+    "medium": (32.0**2, 96.0**2),
+    "large": (96.0**2, _LARGEST),
+}
+# by width / height and by objects in the picture; both ends belong to a range, as in COCO
+ASPECTS = {"tall": (0.0, 2 / 3), "square": (2 / 3, 1.5), "wide": (1.5, _LARGEST)}
+CROWDINGS = {"0-3": (0.0, 3.0), "4-10": (4.0, 10.0), "over 10": (11.0, _LARGEST)}
+
+
+@dataclass(frozen=True)
+class BoxTable:
+    """Boxes of all pictures, sorted by picture, then class, then falling score (stable).
+
+    Args:
+        images: (N,) int64, number of the picture.
+        labels: (N,) int64, number of the class.
+        boxes_xywh: (N, 4) float64, px.
+        areas: (N,) float64, px^2.
+        scores: (N,) float64; zeros for objects.
+        is_crowd: (N,) bool; false for detections.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    boxes_xywh: np.ndarray
+    areas: np.ndarray
+    scores: np.ndarray
+    is_crowd: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, chosen: np.ndarray) -> BoxTable:
+        """Return the rows of these numbers, or where this mask is true."""
+        return BoxTable(**{name: values[chosen] for name, values in vars(self).items()})
+
+    def sorted(self) -> BoxTable:
+        """Return the rows in the order that this class promises."""
+        return self.take(np.lexsort((-self.scores, self.labels, self.images)))
+
+    def first_per_pair(self, limit: int) -> BoxTable:
+        """Return the first rows of each picture and class; self must be sorted."""
+        new = np.ones(len(self), np.bool_)
+        new[1:] = (np.diff(self.images) != 0) | (np.diff(self.labels) != 0)
+        starts = np.flatnonzero(new)
+        rank = np.arange(len(self)) - np.repeat(starts, np.diff([*starts, len(self)]))
+        return self if (rank < limit).all() else self.take(rank < limit)
+
+    def pairs(self) -> dict[tuple[int, int], slice]:
+        """Return picture and class -> its rows; self must be sorted."""
+        keys = np.stack([self.images, self.labels], axis=1)
+        unique, starts = np.unique(keys, axis=0, return_index=True)
+        ends = [*starts[1:].tolist(), len(self)]
+        names = map(tuple, unique.tolist())
+        return dict(zip(names, map(slice, starts.tolist(), ends), strict=True))
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Which detection found which object at `MATCH_IOU`.
+
+    Args:
+        objects: (D,) int64, row of the object found, -1 for none.
+        ious: (D,) float64, with that object; 0 for none.
+        is_ignored: (D,) bool, detections on crowd regions, which count neither way.
+    """
+
+    objects: np.ndarray
+    ious: np.ndarray
+    is_ignored: np.ndarray
+
+
+class Matching:
+    """Objects and detections of a split, and what COCO's rules make of them.
+
+    Args:
+        objects: any order.
+        detections: any order; equal scores keep it.
+        num_images: pictures are numbered from 0 below this.
+        num_classes: classes are numbered from 0 below this.
+    """
+
+    def __init__(
+        self, objects: BoxTable, detections: BoxTable, *, num_images: int, num_classes: int
+    ) -> None:
+        self.objects = objects.sorted()
+        self.detections = detections.sorted().first_per_pair(MAX_DETECTIONS)
+        self.num_images = num_images
+        self.num_classes = num_classes
+
+    @cached_property
+    def ious(self) -> dict[tuple[int, int], np.ndarray]:
+        """Picture and class -> (detections, objects) IoU; over the detection's area for crowds."""
+        objects = self.objects.pairs()
+        found = {}
+        for pair, rows in self.detections.pairs().items():
+            if pair in objects:
+                crowd = self.objects.is_crowd[objects[pair]].astype(np.int32).tolist()
+                boxes = self.objects.boxes_xywh[objects[pair]]
+                found[pair] = mask.iou(self.detections.boxes_xywh[rows], boxes, crowd)
+        return found
+
+    def evaluate(
+        self,
+        ranges: Mapping[str, tuple[float, float]],
+        *,
+        object_values: np.ndarray,
+        detection_values: np.ndarray,
+    ) -> dict[str, np.ndarray]:
+        """Return precision and recall over all boxes and over those of each range.
+
+        Args:
+            ranges: name -> least and greatest value; objects outside are ignored, and so are
+                detections outside that match nothing.
+            object_values: (N,), what the ranges are about; the areas in COCO.
+            detection_values: (D,), the same of the detections.
+
+        Returns:
+            `precision`, (10 IoUs, 101 recalls, classes, 1 + ranges, 3 limits of detections), and
+            `recall`, without the second axis; -1 where there is no object.
+        """
+        if not self.num_images or not self.num_classes:
+            shape = (self.num_classes, 1 + len(ranges), 3)
+            return {"precision": np.full((10, 101, *shape), -1.0),
+                    "recall": np.full((10, *shape), -1.0)}  # fmt: skip
+        judge = _Judge(self, ranges, object_values, detection_values)
+        judge.evaluate()
+        judge.accumulate()
+        return {name: np.asarray(judge.eval[name]) for name in ("precision", "recall")}
+
+    @cached_property
+    def matches(self) -> Matches:
+        """The matches over all sizes: by falling score, each takes the best object left."""
+        matches = Matches(
+            objects=np.full(len(self.detections), -1),
+            ious=np.zeros(len(self.detections)),
+            is_ignored=np.zeros(len(self.detections), np.bool_),
+        )
+        detections, objects = self.detections.pairs(), self.objects.pairs()
+        for pair, ious in self.ious.items():
+            first, first_object = detections[pair].start, objects[pair].start
+            is_crowd = self.objects.is_crowd[objects[pair]]
+            _match_pair(ious, is_crowd, matches, first=first, first_object=first_object)
+        return matches
+
+
+def _match_pair(
+    ious: np.ndarray, is_crowd: np.ndarray, matches: Matches, *, first: int, first_object: int
+) -> None:
+    """Enter the matches of one picture and class."""
+    left = np.where(is_crowd, -1.0, ious)
+    # most detections overlap nothing: leave them out of the loop
+    for row in np.flatnonzero(left.max(axis=1) >= MATCH_IOU).tolist():
+        # of equal IoUs the last one counts, as in COCO
+        best = left.shape[1] - 1 - int(left[row, ::-1].argmax())
+        if left[row, best] >= MATCH_IOU:
+            matches.objects[first + row] = first_object + best
+            matches.ious[first + row] = left[row, best]
+            left[:, best] = -1.0
+    if is_crowd.any():
+        rows = slice(first, first + len(ious))
+        on_crowd = (ious[:, is_crowd] >= MATCH_IOU).any(axis=1)
+        matches.is_ignored[rows] = on_crowd & (matches.objects[rows] < 0)
+
+
+class _Judge(COCOeval_faster):  # type: ignore[misc]
+    """faster-coco-eval on a `Matching`, with IoUs that are at hand."""
+
+    def __init__(
+        self,
+        matching: Matching,
+        ranges: Mapping[str, tuple[float, float]],
+        object_values: np.ndarray,
+        detection_values: np.ndarray,
+    ) -> None:
+        size = (matching.num_images, matching.num_classes)
+        super().__init__(
+            _Annotations(matching.objects, object_values, size),
+            _Annotations(matching.detections, detection_values, size),
+            "bbox",
+            ranges={name: list(bounds) for name, bounds in ranges.items()},
+            print_function=lambda *_: None,
+        )
+        self._matching = matching
+
+    def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the library's names
+        """Return the (detections, objects) IoU of a picture and class."""
+        return self._matching.ious[imgId, catId]
+
+
+class _Annotations:
+    """What faster-coco-eval asks of its COCO objects. Rows are numbered from 1: 0 means none."""
+
+    def __init__(self, table: BoxTable, values: np.ndarray, size: tuple[int, int]) -> None:
+        self._size = size
+        self.print_function = None
+        columns = (table.images, table.labels, table.scores, table.is_crowd, values)
+        self._rows = [
+            {
+                "id": number,
+                "image_id": image,
+                "category_id": label,
+                "score": score,
+                "iscrowd": int(crowd),
+                "area": value,
+            }
+            for number, (image, label, score, crowd, value) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True), start=1
+            )
+        ]
+
+    def getImgIds(self) -> Sequence[int]:  # noqa: N802
+        return range(self._size[0])
+
+    def getCatIds(self) -> Sequence[int]:  # noqa: N802
+        return range(self._size[1])
+
+    def getAnnIds(self, **_: Any) -> None:  # noqa: N802
+        """Return nothing: all pictures and classes are always asked for."""
+
+    def loadAnns(self, ids: None) -> list[dict[str, Any]]:  # noqa: N802
+        return self._rows
