@@ -70,7 +70,7 @@ def draw_finding(index: ImageBoxesIndex) -> Callable[[Finding], np.ndarray | Non
 def _drawn(picture: np.ndarray, record: ImageBoxes, box_xyxy: Sequence[float] | None) -> np.ndarray:
     scale = SIDE / max(record.width, record.height)
     size = max(1, round(record.width * scale)), max(1, round(record.height * scale))
-    canvas = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    canvas: np.ndarray = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
     shift = np.zeros(2)
     if box_xyxy is not None:
         canvas, shift = _with_margin(canvas, np.asarray(box_xyxy) * scale)
