@@ -163,6 +163,9 @@ def _unknown(path: Path, *, root: Node, annotation: Any) -> str:
     model = sections.choose(here, values(find(root, path[:-1])))
     known = list(sections.fields(model)) if model else []
     near = difflib.get_close_matches(key, known, n=1)
+    section, dot, _ = key.partition(".")
+    if dot and section in known:
+        return f"unknown key {key!r}; in a file, sections are nested: write it below `{section}:`"
     if near:
         return f"unknown key {key!r}; did you mean {near[0]!r}?"
     elsewhere = dict.fromkeys(

@@ -95,7 +95,7 @@ def read_file(path: Path, *, source: str) -> Node:
     Raises:
         ConfigError: if it cannot be read, is not YAML, or holds anything but one mapping.
     """
-    place = Place(source, 1, path.resolve().parent)
+    place = Place(source, 1, path.absolute().parent)
     try:
         content = path.read_bytes()
     except OSError as error:
