@@ -196,6 +196,18 @@ def read_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of `size`, the last one as long as it comes out."""
+    group: list[Item] = []
+    for item in items:
+        group.append(item)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 def _data_loader(fetch: _Fetch, keys: _KeyList, workers: int, pin_memory: bool) -> DataLoader[Any]:
     if workers == 0:
         _one_opencv_thread()

@@ -9,6 +9,7 @@ Shapes: B pictures, H and W px of one picture, N boxes of one picture, M boxes o
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,16 +70,20 @@ class DetectionSamples:
             DatasetError: naming the file, when it cannot be read or has another size than its
                 record says.
         """
-        record = self._index[index]
         draw, _ = generators
-        scene = self._augment(read_scene(record), draw)
-        scene = keep(scene, has_area(scene.boxes_xyxy, min_side=MIN_SIDE))
-        return DetectionSample(
-            image=scene.image,
-            boxes_xyxy=scene.boxes_xyxy.astype(np.float32),
-            labels=scene.labels + 1,
-            name=str(record.path),
-        )
+        return make_sample(self._index[index], self._augment, draw)
+
+
+def make_sample(record: ImageBoxes, augment: Augment, draw: random.Random) -> DetectionSample:
+    """Return a record as a training item, varied by `augment` from the generator `draw`."""
+    scene = augment(read_scene(record), draw)
+    scene = keep(scene, has_area(scene.boxes_xyxy, min_side=MIN_SIDE))
+    return DetectionSample(
+        image=scene.image,
+        boxes_xyxy=scene.boxes_xyxy.astype(np.float32),
+        labels=scene.labels + 1,
+        name=str(record.path),
+    )
 
 
 def read_scene(record: ImageBoxes) -> Scene:
