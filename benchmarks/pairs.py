@@ -1,4 +1,4 @@
-"""Two ways of doing the same, timed in turn: on a shared machine only their ratio says something."""
+"""Two ways of doing the same, timed in turn: on a shared machine only their ratio counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Ratio:
         verdict = "-" if not self.target else "met" if self.is_met else "MISSED"
         low, high = self.spread
         figure = f"{self.ratio:8.3f} {self.unit:<22} ({low:.3f} to {high:.3f})"
-        return f"{self.name:<34} {figure}  target {self.target or '-':<10} {verdict:<7} {self.detail}"
+        return (
+            f"{self.name:<34} {figure}  target {self.target or '-':<10} {verdict:<7} {self.detail}"
+        )
 
 
 def paired_seconds(

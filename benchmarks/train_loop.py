@@ -1,7 +1,8 @@
-"""Our training loop with all logging on, against a bare forward, backward, step on the same batches."""
+"""Our training loop with all logging on, against a bare loop on the same batches."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ class ConvTask:
         torch.manual_seed(0)
         widths = (3, 32, 64, 64)
         layers: list[nn.Module] = []
-        for wide_in, wide_out in zip(widths, widths[1:], strict=False):
+        for wide_in, wide_out in itertools.pairwise(widths):
             layers += [nn.Conv2d(wide_in, wide_out, 3, stride=2, padding=1), nn.ReLU()]
             layers += [nn.Conv2d(wide_out, wide_out, 3, padding=1), nn.BatchNorm2d(wide_out)]
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))

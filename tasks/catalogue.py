@@ -10,11 +10,11 @@ from engine.contract import Task
 
 
 class SplitSummary(Protocol):
-    """What a run says of one split: name, digest (hex) and number of items."""
+    """What a run says of one split: digest (hex), number of items, where the labels came from."""
 
-    name: str
     digest: str
     items: int
+    source: str
 
 
 class Wiring(Protocol):
@@ -23,10 +23,10 @@ class Wiring(Protocol):
     def prepare(
         self, experiment: Any, *, base: Path, working: Path, output: Path, jobs: int
     ) -> Mapping[str, SplitSummary]:
-        """Check the data, write `output/<split>.arrow` and quality.json/html; summarise by split."""
+        """Check the data, write `output/<split>.arrow` and the quality report; summarise."""
         ...
 
-    def summarise(self, index: Path) -> Mapping[str, SplitSummary]:
+    def summarise(self, experiment: Any, *, index: Path) -> Mapping[str, SplitSummary]:
         """Summarise a folder that `prepare` wrote."""
         ...
 

@@ -1,0 +1,134 @@
+"""Training pictures per second and core at 640x480, against torchvision.io with transforms.v2.
+
+Both decode the same JPEGs, flip half of them with their boxes, and hand over uint8 batches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+
+from benchmarks.pairs import Ratio, median_ratio, paired_seconds
+from engine.contract import Draws, EpochRequest
+from readers.coco import read_coco, write_coco
+from readers.index import ImageBoxesIndex, write_index
+from readers.records import ImageBoxes
+from tasks.detection.config import DataConfig, EvaluateConfig
+from tasks.detection.task import DetectionTask
+
+PICTURES, BATCH = 128, 8
+
+
+def measure() -> list[Ratio]:
+    """Return our pictures per second over theirs, both in one process with one thread."""
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        index = _drawn(Path(folder))
+        task = _task(index)
+        dataset = _TorchvisionDataset(index)
+        pairs = paired_seconds(lambda: _ours(task), lambda: _theirs(dataset), pairs=7)
+    ratio, low, high = median_ratio(pairs, inverse=True)
+    rate = PICTURES / min(ours for ours, _ in pairs)
+    detail = f"ours {rate:.0f} pictures/s"
+    met = ratio >= 1.3
+    return [
+        Ratio("loader 640x480", ratio, (low, high), "x torchvision's speed", ">= 1.3", met, detail)
+    ]
+
+
+def _ours(task: DetectionTask) -> None:
+    request = EpochRequest(epoch=0, start=0, rank=0, world_size=1, workers=0, draws=Draws(0))
+    for _ in task.train_batches(request):
+        pass
+
+
+def _theirs(dataset: _TorchvisionDataset) -> None:
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_size=BATCH,
+        shuffle=True,
+        drop_last=True,
+        collate_fn=lambda items: tuple(zip(*items, strict=True)),
+    )
+    for _ in loader:
+        pass
+
+
+class _TorchvisionDataset(torch.utils.data.Dataset):
+    """Pictures and boxes as torchvision's documentation loads them."""
+
+    def __init__(self, index: ImageBoxesIndex) -> None:
+        from torchvision.transforms import v2
+
+        self.records = [index[i] for i in range(len(index))]
+        self.transform = v2.Compose([v2.RandomHorizontalFlip(0.5), v2.SanitizeBoundingBoxes()])
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, item: int) -> Any:
+        from torchvision import tv_tensors
+        from torchvision.io import ImageReadMode, decode_image
+
+        record = self.records[item]
+        picture = tv_tensors.Image(decode_image(str(record.path), mode=ImageReadMode.RGB))
+        boxes = tv_tensors.BoundingBoxes(
+            torch.from_numpy(np.array(record.boxes_xyxy, dtype=np.float32)),
+            format="XYXY",
+            canvas_size=(record.height, record.width),
+        )
+        labels = torch.from_numpy(np.array(record.labels) + 1)
+        return self.transform(picture, {"boxes": boxes, "labels": labels})
+
+
+def _task(index: ImageBoxesIndex) -> DetectionTask:
+    source = {"format": "synthetic", "images": 1, "seed": 0}
+    data = DataConfig.model_validate(
+        {"train": source, "val": source, "augment": {"preset": "hflip"}}
+    )
+    return DetectionTask(
+        data=data,
+        model=None,
+        evaluate=EvaluateConfig(),
+        batch_size=BATCH,
+        indexes={"train": index, "val": index},
+    )
+
+
+def _drawn(folder: Path) -> ImageBoxesIndex:
+    """Write smooth pictures with some texture (they compress as photographs do) and boxes."""
+    random = np.random.RandomState(0)
+    images = folder / "images"
+    images.mkdir()
+    records = []
+    for number in range(PICTURES):
+        coarse = random.randint(0, 255, (12, 16, 3)).astype(np.uint8)
+        picture = cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC).astype(np.int16)
+        picture += random.randint(-12, 12, picture.shape, dtype=np.int16)
+        path = images / f"{number:06d}.jpg"
+        cv2.imwrite(str(path), np.clip(picture, 0, 255).astype(np.uint8))
+        corner = random.rand(7, 2) * (500, 350)
+        boxes = np.c_[corner, corner + 20 + random.rand(7, 2) * 100]
+        records.append(
+            ImageBoxes(
+                image_id=str(number + 1),
+                path=path,
+                width=640,
+                height=480,
+                turn=1,
+                boxes_xyxy=boxes,
+                labels=random.randint(0, 3, 7),
+                is_crowd=np.zeros(7, dtype=bool),
+                areas=(boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]),
+                annotation_ids=[str(7 * number + i + 1) for i in range(7)],
+            )
+        )
+    annotations = folder / "instances.json"
+    write_coco(records, ["a", "b", "c"], images=images, annotations=annotations)
+    return write_index(read_coco(images, annotations), folder / "train.arrow")
