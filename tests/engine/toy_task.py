@@ -42,7 +42,7 @@ class ToyTask:
         network = nn.Sequential()
         network.add_module("body", nn.Linear(3, 8))
         network.add_module("norm", nn.BatchNorm1d(8))
-        network.add_module("drop", nn.Dropout(0.1))
+        network.add_module("drop", nn.Dropout(0.02))
         network.add_module("head", nn.Linear(8, 1))
         return network
 
