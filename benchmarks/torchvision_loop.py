@@ -1,8 +1,8 @@
 """Our training loop against torchvision's reference loop, as its documentation describes it.
 
 Same network, pictures, augmentation, batch size and optimizer; the reference's loop moves each
-batch to the device, sums the losses, reads every term on the host for its meters, steps the optimizer and
-the warm-up scheduler. Loading is in the training process for both.
+batch to the device, sums the losses, reads every term on the host for its meters, steps the
+optimizer and the warm-up scheduler. Loading is in the training process for both.
 """
 
 from __future__ import annotations
