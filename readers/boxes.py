@@ -78,8 +78,9 @@ def _clean(
     fault = _fault(box.box_xyxy, size)
     if fault is not None:
         code, why = fault
-        seen = box.box_xyxy if code != "non-finite-box" else None
-        findings.warn(code, box.where, why, action="box dropped", image_id=image_id, box_xyxy=seen)
+        findings.warn(
+            code, box.where, why, action="box dropped", image_id=image_id, box_xyxy=box.box_xyxy
+        )
         return None
     cut = _clip(box.box_xyxy, size)
     beyond = max(abs(new - old) for new, old in zip(cut, box.box_xyxy, strict=True))

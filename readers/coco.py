@@ -233,12 +233,11 @@ class _Reading:
     def _box(self, annotation: Annotation) -> RawBox | None:
         name = str(annotation.get("id"))
         where, image_id = f"{self.file}: annotation {name}", str(annotation["image_id"])
-        category = annotation.get("category_id")
+        category, box = annotation.get("category_id"), _box_xyxy(annotation.get("bbox"))
         if not isinstance(category, int) or category not in self.labels:
             message = f"category id {category!r} is not in `categories`"
-            self.findings.fail("unknown-category", where, message, image_id=image_id)
+            self.findings.fail("unknown-category", where, message, image_id=image_id, box_xyxy=box)
             return None
-        box = _box_xyxy(annotation.get("bbox"))
         if box is None:
             message = f"bbox is {annotation.get('bbox')!r}, not four numbers x, y, width, height"
             self.findings.warn("bad-bbox", where, message, action="box dropped", image_id=image_id)

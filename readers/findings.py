@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from readers.records import Finding, Severity
@@ -49,6 +51,8 @@ class FindingLog(list[Finding]):
         self._seen.clear()
 
     def _note(self, finding: Finding) -> None:
+        if finding.box_xyxy is not None and not all(map(math.isfinite, finding.box_xyxy)):
+            finding = replace(finding, box_xyxy=None)  # neither JSON nor a drawing can show it
         key = (finding.severity, finding.code)
         self._seen[key] += 1
         if self._seen[key] <= KEPT_PER_CODE:

@@ -32,11 +32,10 @@ body { margin: 0 auto; padding: 16px 20px 40px; max-width: 1020px; background: v
 h1 { font-size: 20px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
 p { margin: 4px 0 12px; color: var(--soft); }
 .error { color: var(--error); } .warning { color: var(--warning); } .clean { color: var(--clean); }
-table { border-collapse: collapse; width: 100%; }
+table { border-collapse: collapse; width: 100%; table-layout: fixed; }
 th, td { text-align: left; padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; }
-td.number { font-variant-numeric: tabular-nums; white-space: nowrap; width: 16%; }
 .bar { display: block; height: 4px; border-radius: 2px; background: var(--bar); }
 details { border: 1px solid var(--line); border-radius: 6px; padding: 6px 12px; margin: 6px 0; }
 summary { cursor: pointer; } summary b { font-weight: 600; }

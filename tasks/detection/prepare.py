@@ -214,6 +214,8 @@ def _write_reports(splits: Mapping[str, Prepared], output: Path) -> None:
     }
     content, page = quality_report(qualities)
     output.mkdir(parents=True, exist_ok=True)
+    for stale in output.glob("*.arrow"):
+        stale.unlink()
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     (output / "quality.json").write_text(text, encoding="utf-8")
     (output / "quality.html").write_text(page, encoding="utf-8")

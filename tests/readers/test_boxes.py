@@ -72,6 +72,11 @@ def test_what_is_kept_lies_in_the_frame_and_has_an_area(boxes):
     assert (columns.areas > 0).all()
 
 
+def test_box_that_cannot_be_drawn_is_left_out_of_its_finding():
+    _, findings = clean((math.nan, 10, 20, 30), (10, 10, 10, 30))
+    assert [finding.box_xyxy for finding in findings] == [None, (10, 10, 10, 30)]
+
+
 def test_a_flood_of_findings_is_counted_not_kept():
     findings = FindingLog("set")
     for number in range(KEPT_PER_CODE + 250):

@@ -136,6 +136,7 @@ def test_class_without_a_box_is_told(tmp_path):
 
 def test_error_stops_after_the_report_and_leaves_no_index(tmp_path):
     train, val = build_yolo(tmp_path / "train"), build_yolo(tmp_path / "val", seed=1)
+    prepare(tmp_path, train=train, val=val)
     labels = tmp_path / "val" / "labels" / "train" / "1-001.txt"
     labels.write_text("0 0.5 0.5 0.2 0.2\n7 0.5 0.5 0.2 0.2\n")
     with pytest.raises(DatasetError, match=r"^val: 1-001\.txt:2: class 7; .*quality\.html$"):
