@@ -10,11 +10,22 @@ from engine.contract import Task
 
 
 class SplitSummary(Protocol):
-    """What a run says of one split: digest (hex), number of items, where the labels came from."""
+    """What a run says of one split."""
 
-    digest: str
-    items: int
-    source: str
+    @property
+    def digest(self) -> str:
+        """Hex digest of the labels and pictures."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """File or folder that the labels came from."""
+        ...
 
 
 class Wiring(Protocol):
