@@ -254,7 +254,7 @@ def fetch_model_files(uri: str, folder: Path) -> ModelFiles:
 
     _quiet_mlflow()
     try:
-        local = mlflow.artifacts.download_artifacts(f"{uri}/artifacts", dst_path=str(folder))
+        local = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
     except (MlflowException, OSError) as error:
         raise UnknownModelError(f"{uri}: cannot be read ({error})") from error
     return model_files_in(Path(local))

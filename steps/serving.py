@@ -89,7 +89,7 @@ class DetectionPredictor:
             Per picture `boxes` ([x1, y1, x2, y2], px, end exclusive), `scores`, `labels` (names),
             `label_ids` (ids in the training set's files), best score first, `width` and `height`.
         """
-        from tasks.detection.task import predict
+        from tasks.detection.predictions import predict
 
         found = predict(self.network, pictures, device=self.device, score_threshold=score_threshold)
         return [
@@ -111,8 +111,8 @@ class DetectionPredictor:
     def _answer(self, found: Mapping[str, Any], picture: np.ndarray) -> dict[str, Any]:
         labels = [int(label) for label in found["labels"]]
         return {
-            "boxes": [[float(value) for value in box] for box in found["boxes_xyxy"]],
-            "scores": [float(score) for score in found["scores"]],
+            "boxes": [[round(float(x), 3) for x in box] for box in found["boxes_xyxy"]],
+            "scores": [round(float(score), 6) for score in found["scores"]],
             "labels": [self.class_names[label] for label in labels],
             "label_ids": [int(self.class_ids[label]) for label in labels],
             "width": int(picture.shape[1]),

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
+ABOUT_ALIASES = (
+    "`candidate`: the newest version that passed its gate. `champion`: the one in use, set by the "
+    "promote step; `previous`: the one before, which the rollback step brings back."
+)
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -101,13 +106,17 @@ def existing_version(client: MlflowClient, name: str, model_id: str) -> ModelVer
 
 def ensure_version(client: MlflowClient, name: str, *, model_id: str) -> tuple[ModelVersion, bool]:
     """Return the model's version, and whether it was made now."""
-    import mlflow
-
     if is_registered(client, name):
         found = existing_version(client, name, model_id)
         if found is not None:
             return found, False
-    return mlflow.register_model(f"models:/{model_id}", name), True
+    else:
+        client.create_registered_model(name, description=ABOUT_ALIASES)
+    model = client.get_logged_model(model_id)
+    version = client.create_model_version(
+        name, source=f"models:/{model_id}", run_id=model.source_run_id, model_id=model_id
+    )
+    return version, True
 
 
 def describe_version(
