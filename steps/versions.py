@@ -106,16 +106,15 @@ def existing_version(client: MlflowClient, name: str, model_id: str) -> ModelVer
 
 def ensure_version(client: MlflowClient, name: str, *, model_id: str) -> tuple[ModelVersion, bool]:
     """Return the model's version, and whether it was made now."""
-    if is_registered(client, name):
-        found = existing_version(client, name, model_id)
-        if found is not None:
-            return found, False
-    else:
-        client.create_registered_model(name, description=ABOUT_ALIASES)
-    model = client.get_logged_model(model_id)
-    version = client.create_model_version(
-        name, source=f"models:/{model_id}", run_id=model.source_run_id, model_id=model_id
-    )
+    import mlflow
+
+    is_new_name = not is_registered(client, name)
+    found = None if is_new_name else existing_version(client, name, model_id)
+    if found is not None:
+        return found, False
+    version = mlflow.register_model(f"models:/{model_id}", name)
+    if is_new_name:
+        client.update_registered_model(name, ABOUT_ALIASES)
     return version, True
 
 

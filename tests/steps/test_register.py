@@ -216,3 +216,22 @@ def test_promote_and_rollback_from_the_command_line(client, config, name):
     assert result.exit_code == 0, result.output
     assert aliases_of(client, name) == {"candidate": "2", "champion": "1", "previous": "2"}
     assert CliRunner().invoke(promote, ["--model-name", "no-such"]).exit_code == 1
+
+
+def test_the_registered_model_says_what_its_aliases_mean(client, config, name):
+    run_id, model_id = log_scored(client, {"mAP": 0.6})
+    _register(config, run_id)
+    assert "`candidate`: the newest version" in client.get_registered_model(name).description
+    versions = json.loads(client.get_logged_model(model_id).tags["mlflow.modelVersions"])
+    assert [version["name"] for version in versions] == [name]
+
+
+def test_promote_joins_the_run_that_mlflow_made(client, config, name, monkeypatch):
+    run_id, _ = log_scored(client, {"mAP": 0.6})
+    _register(config, run_id)
+    joined = client.create_run(client.get_experiment_by_name("runs").experiment_id)
+    monkeypatch.setenv("MLFLOW_RUN_ID", joined.info.run_id)
+    result = CliRunner().invoke(promote, ["--model-name", name], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    tags = client.get_run(joined.info.run_id).data.tags
+    assert (tags["step"], tags["model_version"]) == ("promote", f"{name}/1")
