@@ -76,6 +76,7 @@ class Delivery:
         try:
             self._client.log_artifact(self.run_id, str(entry.local), entry.artifact_folder)
         except Exception as error:
+            self.files.release(entry)
             self._put_aside(entry)
             raise StoreAwayError(f"{entry.artifact}: {_one_line(error)}") from error
         self.files.done(entry)
@@ -99,6 +100,11 @@ class Delivery:
     def is_done(self) -> bool:
         """Whether the store has every record and file."""
         return not self.spool.has_unsent and not self.files.pending()
+
+    @property
+    def num_aside(self) -> int:
+        """How many files were refused lately."""
+        return len(self._aside())
 
     def _aside(self) -> set[int]:
         """Return the entries that were refused lately: others get their turn first."""

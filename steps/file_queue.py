@@ -107,6 +107,15 @@ class FileQueue:
             self._in_flight = None
             return None
 
+    def release(self, entry: QueuedFile) -> None:
+        """Let an entry that could not be sent wait on, or go if there is a newer one."""
+        with self._lock:
+            self._in_flight = None
+            if any(
+                e.artifact == entry.artifact and e.number > entry.number for e in self.pending()
+            ):
+                self._remove(entry)
+
     def done(self, entry: QueuedFile) -> None:
         """Forget an entry and its copy."""
         with self._lock:

@@ -142,7 +142,7 @@ def _torch_lines() -> list[str]:
 
     lines = [
         f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn_version()}",
-        f"torch threads {torch.get_num_threads()}, {torch.get_num_interop_threads()} between operators",
+        f"torch threads {torch.get_num_threads()}, inter-op {torch.get_num_interop_threads()}",
     ]
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -259,23 +259,25 @@ def open_run(
         if int(os.environ.get("RANK", "0")) > 0:
             yield _silent_handle(step, interruption, draft)
             return
-        identity = _start(step, loaded, run_name)
+        code = git_state()
+        given = {**process_tags(), **_config_tags(loaded), **_git_tags(code), **(tags or {})}
+        identity = _start(step, loaded, run_name, given)
         log = _open_log(identity, step)
         handle = RunHandle(
             step, identity=identity, log=log, interruption=interruption, description=draft
         )
-        yield from _run_within(handle, loaded, dict(tags or {}))
+        yield from _run_within(handle, loaded, code)
     finally:
         interruption.uninstall()
 
 
 def _run_within(
-    handle: RunHandle, loaded: Loaded | None, tags: dict[str, str]
+    handle: RunHandle, loaded: Loaded | None, code: GitState | None
 ) -> Iterator[RunHandle]:
     system_metrics = SystemMetrics(lambda values, count: handle.log.metrics(values, step=count))
     net = run_end.AtExit(handle)
     try:
-        _introduce(handle, loaded, tags)
+        _introduce(handle, loaded, code)
         if handle.step == TRAINING_STEP:
             system_metrics.start()
         yield handle
@@ -301,41 +303,35 @@ def _silent_handle(
     )
 
 
-def _start(step: str, loaded: Loaded | None, run_name: str | None) -> RunIdentity:
+def _start(
+    step: str, loaded: Loaded | None, run_name: str | None, tags: Mapping[str, str]
+) -> RunIdentity:
     uri = use_tracking_store()
     client = open_client(uri)
     import mlflow
 
+    # taken out of the environment: loader processes and child runs must not join this run
+    own_id = os.environ.pop("MLFLOW_RUN_ID", "")
     try:
-        return _join_or_create(client, uri, step, loaded, run_name)
+        own = client.get_run(own_id) if own_id else None
+        parent_id = _parent_id(own)
+        parent = client.get_run(parent_id) if parent_id else None
+        token = _token(parent)
+        # at once and not through the spool: child runs and `doctor` look for them
+        tags = {"step": step, "pipeline": token, **tags}
+        name = run_name or _kept_name(own) or _made_name(step, token, loaded)
+        if own is not None:
+            run = mlflow.start_run(run_id=own_id, run_name=name, tags=tags)
+        else:
+            run = mlflow.start_run(
+                experiment_id=_experiment_id(client, uri, parent, loaded),
+                run_name=name,
+                parent_run_id=parent_id or None,
+                tags=tags,
+            )
     except mlflow.MlflowException as error:
         message = str(error).splitlines()[0]
         raise StoreError(f"{without_credentials(uri)}: no run can be opened: {message}") from error
-
-
-def _join_or_create(
-    client: MlflowClient, uri: str, step: str, loaded: Loaded | None, run_name: str | None
-) -> RunIdentity:
-    import mlflow
-
-    # taken out of the environment: loader processes and child runs must not join this run
-    own_id = os.environ.pop("MLFLOW_RUN_ID", "")
-    own = client.get_run(own_id) if own_id else None
-    parent_id = _parent_id(own)
-    parent = client.get_run(parent_id) if parent_id else None
-    token = _token(parent)
-    name = run_name or _kept_name(own) or _made_name(step, token, loaded)
-    if own is not None:
-        run = mlflow.start_run(run_id=own_id, run_name=name)
-    else:
-        experiment_id = (
-            parent.info.experiment_id
-            if parent is not None
-            else find_experiment(client, uri, loaded.experiment.task if loaded else "sightflow")
-        )
-        run = mlflow.start_run(
-            experiment_id=experiment_id, run_name=name, parent_run_id=parent_id or None
-        )
     is_in_pipeline = parent is not None and parent.data.tags.get("step") == PIPELINE_STEP
     return RunIdentity(
         run_id=run.info.run_id,
@@ -346,6 +342,14 @@ def _join_or_create(
         params=dict(run.data.params),
         client=client,
     )
+
+
+def _experiment_id(
+    client: MlflowClient, uri: str, parent: Run | None, loaded: Loaded | None
+) -> str:
+    if parent is not None:
+        return str(parent.info.experiment_id)
+    return find_experiment(client, uri, loaded.experiment.task if loaded else "sightflow")
 
 
 def _parent_id(own: Run | None) -> str:
@@ -385,20 +389,8 @@ def _open_log(identity: RunIdentity, step: str) -> MlflowRunLog:
     return MlflowRunLog(own, parent=parent, display=ProgressDisplay())
 
 
-def _introduce(handle: RunHandle, loaded: Loaded | None, tags: dict[str, str]) -> None:
+def _introduce(handle: RunHandle, loaded: Loaded | None, code: GitState | None) -> None:
     """Say on the run what it is and what it came from."""
-    assert handle.identity is not None
-    code = git_state()
-    handle.tags(
-        {
-            "step": handle.step,
-            "pipeline": handle.identity.token,
-            **process_tags(),
-            **_config_tags(loaded),
-            **_git_tags(code),
-            **tags,
-        }
-    )
     handle.publish_description()
     if code is not None and code.is_dirty:
         handle.content(code.diff, "git.diff.txt")

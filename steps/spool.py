@@ -95,7 +95,7 @@ class Spool:
                 records.append(self._pending.popleft())
             try:
                 self._write(records)
-            except OSError:
+            except BaseException:  # a full disk, or a signal in between
                 self._pending.extendleft(reversed(records))
                 os.truncate(self._path, self._written)
                 raise
