@@ -135,7 +135,7 @@ class Delivery:
         from mlflow.entities import Metric, Param, RunTag
 
         metrics = [
-            Metric(key, value, record["t"], record["s"])
+            Metric(key, value, record["t"], record["s"], **record.get("link", {}))
             for record in records
             for key, value in record.get("m", {}).items()
         ]

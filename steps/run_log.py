@@ -38,8 +38,8 @@ SEND_EVERY_S = 2.0
 LONGEST_WAIT_S = 15.0
 # newer checkpoints replace one that still waits, so that short epochs do not fill the store
 CHECKPOINT_EVERY_S = 60.0
-MIRRORED_PREFIXES = ("val/", "test/")
-SCORE_PREFIXES = ("val/", "test/")
+SCORE_PREFIXES = ("val/", "test/", "val-test/")
+MIRRORED_PREFIXES = SCORE_PREFIXES
 THUMBNAIL_SIDE = 256
 _MOST_POINTS_PER_RECORD = 1000
 _LARGEST_POINTS_FILE = 20 * 1024**2
@@ -139,6 +139,13 @@ class MlflowRunLog:
 
     # what the steps call
 
+    def scores(
+        self, values: Mapping[str, float], *, model_id: str, dataset: tuple[str, str]
+    ) -> None:
+        """Record final scores of a model on a data set (name and digest), at step 0."""
+        link = {"model_id": model_id, "dataset_name": dataset[0], "dataset_digest": dataset[1]}
+        self._record(values, step=0, time_ms=now_ms(), link=link if model_id else None)
+
     def tags(self, values: Mapping[str, str]) -> None:
         """Set tags; the last value of a key counts."""
         self._own.spool.append({"t": now_ms(), "tags": dict(values)})
@@ -235,13 +242,22 @@ class MlflowRunLog:
             target.spool.append({"t": now_ms(), "tags": {"mlflow.loggedImages": "True"}})
             self._has_picture_tag = True
 
-    def _record(self, values: Mapping[str, float], *, step: int, time_ms: int) -> None:
+    def _record(
+        self,
+        values: Mapping[str, float],
+        *,
+        step: int,
+        time_ms: int,
+        link: Mapping[str, str] | None = None,
+    ) -> None:
         rounded = {metric_key(key): _rounded(key, value) for key, value in values.items()}
         for part in _parts(rounded):
             record = point_record(part, step=int(step), time_ms=time_ms)
             if "x" in record:
                 self._num_nonfinite += len(record["x"])
                 record["m"]["guard/nonfinite_points"] = float(self._num_nonfinite)
+            if link is not None:
+                record["link"] = dict(link)
             self._own.spool.append(record)
         if self._parent is None:
             return

@@ -126,9 +126,22 @@ class RunHandle:
             self.identity.params.update(new)
             self.log.params(new)
 
-    def scores(self, values: Mapping[str, float]) -> None:
-        """Record final scores (`test/<name>`): without a step the UI shows them as bars."""
-        self.log.metrics(values, step=0)
+    def scores(
+        self,
+        values: Mapping[str, float],
+        *,
+        model_id: str = "",
+        dataset: tuple[str, str] = ("", ""),
+    ) -> None:
+        """Record final scores (`test/<name>`): at step 0 the UI shows them as bars.
+
+        Args:
+            values: the scores.
+            model_id: the LoggedModel that was scored; the Models tab ranks models by it.
+            dataset: name and digest of the data that it was scored on.
+        """
+        if isinstance(self.log, MlflowRunLog):
+            self.log.scores(values, model_id=model_id, dataset=dataset)
 
     def dataset(
         self, name: str, *, digest: str, context: str, source: str, profile: str = ""
