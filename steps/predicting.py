@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steps.devices import find_device
 from steps.joined_run import joined_run
 from steps.options import working_folder
 from steps.prediction_loop import InputError, Outcome, Setting, predict_all
@@ -15,8 +16,6 @@ from steps.prediction_source import open_source
 from steps.predictions import DRAWN_FOLDER, JSON_LINES, TABLE, PredictionFiles
 
 if TYPE_CHECKING:
-    import torch
-
     from steps.runs import RunHandle
 
 # a run's page is no picture store
@@ -78,23 +77,11 @@ def _new_folder(request: Request) -> Path:
 def _setting(request: Request) -> Setting:
     return Setting(
         predictor=open_source(
-            request.source, config=request.config, device=_device(request.device)
+            request.source, config=request.config, device=find_device(request.device)
         ),
         score_threshold=request.score_threshold,
         batch_size=request.batch_size,
     )
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    if name == "auto":
-        from steps.serving import serving_device
-
-        return serving_device()
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"--device {name}: this machine has no CUDA device that PyTorch can use")
-    return torch.device(name)
 
 
 def _summary(outcome: Outcome, files: PredictionFiles) -> str:

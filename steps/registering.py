@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from steps.runs import RunHandle
-    from tasks.config import RegisterConfig
 
 
 class GateNotMetError(Exception):
@@ -77,13 +76,13 @@ def register(config: str | None, overrides: str, *, evaluate_run: str) -> Regist
     client = open_client(use_tracking_store())
     scored = scored_run(client, evaluate_run)
     loaded = load(config, overrides) if config else experiment_of_run(evaluate_run, overrides)
-    settings = loaded.experiment.register_
-    if settings is None:
+    if loaded.experiment.register_ is None:
         raise ConfigError(
             f"{loaded.path}: there is no `register` section; it names the model and its gate"
         )
     with open_run("register", loaded) as run:
-        return _register(client, scored, settings, loaded=loaded, run=run)
+        path = config or _kept_config(client, evaluate_run)
+        return _register(client, scored, loaded, config=path, run=run)
 
 
 def experiment_of_run(run_id: str, overrides: str) -> Loaded:
@@ -107,23 +106,30 @@ def experiment_of_run(run_id: str, overrides: str) -> Loaded:
         return load(Path(path), overrides)
 
 
+def _kept_config(client: MlflowClient, run_id: str) -> str:
+    """Return where a run's config.yaml can be read, for a command that a person can run."""
+    folder = Path(client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
+    path = folder / "config.yaml"
+    return str(path) if path.is_file() else "YAML_OF_THIS_EXPERIMENT"
+
+
 def _register(
     client: MlflowClient,
     scored: Scored,
-    settings: RegisterConfig,
-    *,
     loaded: Loaded,
+    *,
+    config: str,
     run: RunHandle,
 ) -> Registration:
+    settings = loaded.experiment.register_
+    assert settings is not None
     name = settings.name
     metric = loaded.experiment.evaluate.headline
     headline = Headline(metric, scored.scores.get(metric))
     with registry_lock(working_folder()):
-        champion = (
-            champion_of(client, name, scored=scored, config=str(loaded.path))
-            if settings.gate.champion
-            else None
-        )
+        champion = None
+        if settings.gate.champion is not None:
+            champion = champion_of(client, name, scored=scored, config=config)
         report = judge(scored.scores, settings.gate, champion=champion)
         _leave_report(run, report, scored=scored, name=name)
         if not report.passed and not settings.allow_failed:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from steps import predicting
 from steps.predict import main as predict
 from steps.video import VideoReader, VideoWriter
+from tests.steps.model_store import sqlite_store
 
 
 class BrightSpot:
@@ -208,3 +209,21 @@ def test_frames_of_odd_or_other_sizes_fit_the_video(tmp_path):
         writer.write(np.zeros((40, 60, 3), np.uint8))
     shapes = {frame.picture.shape for frame in VideoReader(writer.path)}
     assert shapes == {(20, 32, 3)}
+
+
+def test_under_mlflow_run_the_results_go_onto_its_run(predictor, tmp_path, monkeypatch):
+    with sqlite_store(tmp_path) as client:
+        run = client.create_run(client.get_experiment_by_name("runs").experiment_id)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+        monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
+        monkeypatch.setattr(predicting, "MOST_DRAWN_ON_RUN", 1)
+        for name in ("a.png", "sub/b.png"):
+            _write(tmp_path / "in" / name)
+        assert _predict(tmp_path / "in", tmp_path / "out").exit_code == 0
+        folder = tmp_path / "artifacts" / run.info.run_id / "artifacts"
+        assert (folder / "predictions.jsonl").is_file()
+        assert (folder / "predictions.csv").is_file()
+        assert [path.name for path in folder.glob("drawn/**/*.png")] == ["a.png"]
+        tags = client.get_run(run.info.run_id).data.tags
+    assert tags["step"] == "predict"
+    assert "2 boxes in 2 pictures" in tags["mlflow.note.content"]
