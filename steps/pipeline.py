@@ -16,7 +16,7 @@ from engine.interrupt import Interrupted
 from steps.experiment import Loaded, load
 from steps.options import PROJECT_FOLDER
 from steps.runs import RunHandle, open_run
-from steps.saved_views import run_link, ui_instructions, write_saved_views
+from steps.saved_views import ui_instructions, write_saved_views
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _LAST_SECONDS = 60.0
 
 
-class ChildFailure(Exception):
+class ChildFailureError(Exception):
     """A child run that did not finish; says which step, why, and where."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -39,7 +39,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
     """Run prepare, train, evaluate and register; return what the person should know.
 
     Raises:
-        ChildFailure: at the first step that fails, with its reason.
+        ChildFailureError: at the first step that fails, with its reason.
     """
     loaded = load(config, overrides)
     with open_run("pipeline", loaded) as run:
@@ -94,7 +94,7 @@ def _child(run: RunHandle, step: str, parameters: Mapping[str, str]) -> Run:
         raise
 
 
-def _failure(run: RunHandle, step: str, *, since_ms: int) -> ChildFailure:
+def _failure(run: RunHandle, step: str, *, since_ms: int) -> ChildFailureError:
     """Return the failure of a child, in the child's own words."""
     children = run.client.search_runs(
         [run.experiment_id],
@@ -104,11 +104,11 @@ def _failure(run: RunHandle, step: str, *, since_ms: int) -> ChildFailure:
     )
     child: Any = next((c for c in children if c.info.start_time >= since_ms - 1000), None)
     if child is None:
-        return ChildFailure(f"{step} could not be started", 1)
+        return ChildFailureError(f"{step} could not be started", 1)
     tags = child.data.tags
     reason = tags.get("failure") or f"the process ended without a reason ({child.info.status})"
     code = tags.get("exit_code", "1")
-    return ChildFailure(
+    return ChildFailureError(
         f"{step} failed: {reason} (run {child.info.run_id})", int(code) if code.isdigit() else 1
     )
 
