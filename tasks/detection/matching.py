@@ -108,16 +108,17 @@ class Matching:
         self.detections = detections.sorted().first_per_pair(MAX_DETECTIONS)
         self.num_images = num_images
         self.num_classes = num_classes
+        self._object_rows = self.objects.pairs()
+        self._detection_rows = self.detections.pairs()
 
     @cached_property
     def ious(self) -> dict[tuple[int, int], np.ndarray]:
         """Picture and class -> (detections, objects) IoU; over the detection's area for crowds."""
-        objects = self.objects.pairs()
         found = {}
-        for pair, rows in self.detections.pairs().items():
-            if pair in objects:
-                crowd = self.objects.is_crowd[objects[pair]].astype(np.int32).tolist()
-                boxes = self.objects.boxes_xywh[objects[pair]]
+        for pair, rows in self._detection_rows.items():
+            if pair in self._object_rows:
+                crowd = self.objects.is_crowd[self._object_rows[pair]].astype(np.int32).tolist()
+                boxes = self.objects.boxes_xywh[self._object_rows[pair]]
                 found[pair] = mask.iou(self.detections.boxes_xywh[rows], boxes, crowd)
         return found
 
@@ -152,36 +153,42 @@ class Matching:
     @cached_property
     def matches(self) -> Matches:
         """The matches over all sizes: by falling score, each takes the best object left."""
-        matches = Matches(
+        rows, objects, ious = self._overlaps()
+        on_crowd = self.objects.is_crowd[objects]
+        found = Matches(
             objects=np.full(len(self.detections), -1),
             ious=np.zeros(len(self.detections)),
             is_ignored=np.zeros(len(self.detections), np.bool_),
         )
-        detections, objects = self.detections.pairs(), self.objects.pairs()
+        found.is_ignored[rows[on_crowd]] = True
+        rows, objects, ious = rows[~on_crowd], objects[~on_crowd], ious[~on_crowd]
+        # of equal IoUs the last object counts, as in COCO
+        order = np.lexsort((-objects, -ious, rows))
+        taken: set[int] = set()
+        matched: dict[int, int] = {}
+        for place, row, number in zip(
+            order.tolist(), rows[order].tolist(), objects[order].tolist(), strict=True
+        ):
+            if row not in matched and number not in taken:
+                matched[row] = place
+                taken.add(number)
+        chosen = np.fromiter(matched.values(), np.int64, len(matched))
+        found.objects[rows[chosen]] = objects[chosen]
+        found.ious[rows[chosen]] = ious[chosen]
+        found.is_ignored[rows[chosen]] = False
+        return found
+
+    def _overlaps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return detection, object and IoU wherever that is at least `MATCH_IOU`."""
+        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [
+            (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        ]
         for pair, ious in self.ious.items():
-            first, first_object = detections[pair].start, objects[pair].start
-            is_crowd = self.objects.is_crowd[objects[pair]]
-            _match_pair(ious, is_crowd, matches, first=first, first_object=first_object)
-        return matches
-
-
-def _match_pair(
-    ious: np.ndarray, is_crowd: np.ndarray, matches: Matches, *, first: int, first_object: int
-) -> None:
-    """Enter the matches of one picture and class."""
-    left = np.where(is_crowd, -1.0, ious)
-    # most detections overlap nothing: leave them out of the loop
-    for row in np.flatnonzero(left.max(axis=1) >= MATCH_IOU).tolist():
-        # of equal IoUs the last one counts, as in COCO
-        best = left.shape[1] - 1 - int(left[row, ::-1].argmax())
-        if left[row, best] >= MATCH_IOU:
-            matches.objects[first + row] = first_object + best
-            matches.ious[first + row] = left[row, best]
-            left[:, best] = -1.0
-    if is_crowd.any():
-        rows = slice(first, first + len(ious))
-        on_crowd = (ious[:, is_crowd] >= MATCH_IOU).any(axis=1)
-        matches.is_ignored[rows] = on_crowd & (matches.objects[rows] < 0)
+            rows, columns = np.nonzero(ious >= MATCH_IOU)
+            first, first_object = self._detection_rows[pair].start, self._object_rows[pair].start
+            parts.append((rows + first, columns + first_object, ious[rows, columns]))
+        rows, objects, ious = (np.concatenate(values) for values in zip(*parts, strict=True))
+        return rows, objects, ious
 
 
 class _Judge(COCOeval_faster):  # type: ignore[misc]
@@ -206,7 +213,8 @@ class _Judge(COCOeval_faster):  # type: ignore[misc]
 
     def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the library's names
         """Return the (detections, objects) IoU of a picture and class."""
-        return self._matching.ious[imgId, catId]
+        # as lists, which the library's C++ side reads faster than arrays
+        return self._matching.ious[imgId, catId].tolist()
 
 
 class _Annotations:
