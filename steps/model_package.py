@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
@@ -163,7 +164,7 @@ def _pack(deployable: Deployable, files: ModelFiles, *, model: LoggedModel, pack
     import pandas as pd
     from mlflow.models import Model
 
-    _quiet_mlflow()
+    quiet_mlflow()
     mlflow.pyfunc.save_model(
         path=str(packed),
         mlflow_model=Model(
@@ -185,12 +186,13 @@ def _pack(deployable: Deployable, files: ModelFiles, *, model: LoggedModel, pack
     )
 
 
-def _quiet_mlflow() -> None:
+def quiet_mlflow() -> None:
     """Spare the user MLflow's remarks on what is meant to be so."""
     # the requirements are explicit: no uv lock file of the working folder is to be taken instead
     os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
-    # a server gets another OpenCV than the machine that trains
     os.environ.setdefault("MLFLOW_SKIP_PIP_REQUIREMENTS_CHECK", "true")
+    # a server gets another OpenCV than the machine that trains
+    logging.getLogger("mlflow.utils.requirements_utils").setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
@@ -252,7 +254,7 @@ def fetch_model_files(uri: str, folder: Path) -> ModelFiles:
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    _quiet_mlflow()
+    quiet_mlflow()
     try:
         local = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
     except (MlflowException, OSError) as error:

@@ -65,7 +65,9 @@ def predict(request: Request) -> str:
 
 def _new_folder(request: Request) -> Path:
     """Return a folder that is not there yet, named by model and time."""
-    name = re.sub(r"[^A-Za-z0-9.@-]+", "-", request.source.removeprefix("models:/"))
+    path = Path(request.source)
+    source = path.stem if path.exists() else request.source.removeprefix("models:/")
+    name = re.sub(r"[^A-Za-z0-9.@-]+", "-", source)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     wanted = working_folder() / "predictions" / f"{name.strip('-')[-40:]}-{stamp}"
     folder, number = wanted, 1

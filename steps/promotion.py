@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from steps.evidence import comparison, evidence_of
 from steps.registry import (
     CHAMPION,
     GATE_TAG,
@@ -12,7 +13,6 @@ from steps.registry import (
     RegistryError,
     add_note,
     aliases_of,
-    model_id_of,
     move_alias,
     signature_line,
     version_of,
@@ -101,15 +101,6 @@ def roll_back(client: MlflowClient, name: str, *, reason: str) -> Promotion:
     return Promotion(name, back, now, changed=True, evidence=evidence_of(target))
 
 
-def evidence_of(version: ModelVersion) -> str:
-    """Return what speaks for a version: gate, score, data, run and model, from its tags."""
-    told = [f"{key} {version.tags[key]}" for key in (GATE_TAG, "score") if key in version.tags]
-    told += [f"on {version.tags['data']}"] if "data" in version.tags else []
-    told += [f"train run {version.tags['run']}"] if "run" in version.tags else []
-    told += [model_id_of(version)] if model_id_of(version) else []
-    return ", ".join(told) or "no scores are known"
-
-
 def _check_gate(target: ModelVersion, *, reason: str, force: bool) -> None:
     state = target.tags.get(GATE_TAG)
     if state == "passed":
@@ -131,7 +122,10 @@ def _record(
     why = reason.strip().replace("\n", " ") or "no reason given"
     forced = "" if target.tags.get(GATE_TAG) == "passed" else " (forced: gate not passed)"
     replaced = client.get_model_version(name, old) if old else None
-    before = f"; replaces version {old} ({evidence_of(replaced)})" if replaced else ""
+    before = ""
+    if replaced is not None:
+        before = f"; replaces version {old} ({evidence_of(replaced)}): "
+        before += comparison(client, target, replaced)
     add_note(
         client, target, f"{verb} {CHAMPION} {line}{forced}: {why}; {evidence_of(target)}{before}"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from steps.experiment import Loaded, load
 from steps.gate import GateReport, judge
 from steps.gate_page import gate_page
+from steps.model_package import quiet_mlflow
 from steps.options import working_folder
 from steps.problems import ConfigError
 from steps.registry import CANDIDATE, move_alias, registry_lock
@@ -52,7 +53,7 @@ class Registration:
     @property
     def summary(self) -> str:
         """One line for the person who ran the step."""
-        state = "registered as" if self.created else "was registered already as"
+        state = "is registered as" if self.created else "was registered already as"
         alias = f" (alias {CANDIDATE})" if self.report.passed else " (no alias)"
         return (
             f"{self.name}: the model {state} version {self.version}{alias}; {self.headline}; "
@@ -94,6 +95,7 @@ def experiment_of_run(run_id: str, overrides: str) -> Loaded:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    quiet_mlflow()
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(

@@ -85,6 +85,16 @@ def scores_on(
         like: the evaluation whose data digest and split must be the same.
         experiment_ids: where to look.
     """
+    found = evaluations_of(client, model_id, experiment_ids=experiment_ids)
+    return next(
+        (one for one in found if one.digest == like.digest and one.split == like.split), None
+    )
+
+
+def evaluations_of(
+    client: MlflowClient, model_id: str, *, experiment_ids: Sequence[str]
+) -> list[Scored]:
+    """Return the finished evaluations of a model, newest first (at most 200)."""
     runs = client.search_runs(
         experiment_ids=list(dict.fromkeys(experiment_ids)),
         filter_string=(
@@ -94,10 +104,7 @@ def scores_on(
         order_by=["attributes.start_time DESC"],
         max_results=200,
     )
-    found = (_scored(run) for run in runs)
-    return next(
-        (one for one in found if one.digest == like.digest and one.split == like.split), None
-    )
+    return [_scored(run) for run in runs]
 
 
 def _scored(run: Run) -> Scored:

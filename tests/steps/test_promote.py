@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import multiprocessing
 
+import pandas as pd
 import pytest
 
 from steps.gate import Check, GateReport
 from steps.promotion import promote, roll_back
-from steps.registry import RegistryError, add_note, aliases_of, registry_lock, version_of
-from steps.scores import scored_run
+from steps.registry import (
+    RegistryError,
+    add_note,
+    aliases_of,
+    model_id_of,
+    registry_lock,
+    version_of,
+)
+from steps.scores import evaluations_of, scored_run
 from steps.versions import Headline, describe_version, ensure_version
 from tests.steps.model_store import log_scored, sqlite_store
 
@@ -58,6 +66,23 @@ def test_who_when_why_and_evidence_go_into_the_description(client, name):
     assert "@" in note
     assert "beats the old one" in note
     assert "score mAP 0.612, on cats-test 0123456789ab" in note
+
+
+def test_both_versions_are_compared_item_by_item_where_both_were_scored(client, name, tmp_path):
+    runs = []
+    for qualities in ([0.1, 0.5, 0.5], [0.9, 0.6, 0.5]):
+        version = _version(client, name)
+        model_id = model_id_of(client.get_model_version(name, version))
+        place = [client.get_logged_model(model_id).experiment_id]
+        (scored,) = evaluations_of(client, model_id, experiment_ids=place)
+        path = tmp_path / "per_item.parquet"
+        pd.DataFrame({"image_id": ["a", "b", "c"], "quality": qualities}).to_parquet(path)
+        client.log_artifact(scored.run_id, str(path))
+        promote(client, name, version=version, reason="", force=False)
+        runs.append(scored.run_id)
+    text = client.get_model_version(name, "2").description
+    assert "better on 2, worse on 0 of 3 items" in text
+    assert f"evaluate runs {runs[1]} and {runs[0]}" in text
 
 
 def test_a_version_has_at_most_four_short_tags(client, name):
