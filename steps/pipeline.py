@@ -16,7 +16,7 @@ from engine.interrupt import Interrupted
 from steps.experiment import Loaded, load
 from steps.options import PROJECT_FOLDER
 from steps.runs import RunHandle, open_run
-from steps.saved_views import ui_instructions, write_saved_views
+from steps.saved_views import Shown, ui_instructions, write_saved_views
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -43,7 +43,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
     """
     loaded = load(config, overrides)
     with open_run("pipeline", loaded) as run:
-        write_saved_views(run.client, run.experiment_id, headline=_headline_metric(loaded))
+        write_saved_views(run.client, run.experiment_id, _shown(loaded))
         experiment = loaded.experiment
         given = {"config": str(config or ""), "set": overrides}
         prepare = _child(run, "prepare", given)
@@ -65,8 +65,10 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
         return _farewell(run, verdict, version)
 
 
-def _headline_metric(loaded: Loaded) -> str:
-    return f"val/{loaded.experiment.evaluate.headline}"
+def _shown(loaded: Loaded) -> Shown:
+    evaluate = loaded.experiment.evaluate
+    pictures = [f"pictures/{number + 1:02d}" for number in range(evaluate.pictures)]
+    return Shown(headline=evaluate.headline, pictures=pictures)
 
 
 def _child(run: RunHandle, step: str, parameters: Mapping[str, str]) -> Run:
@@ -138,7 +140,6 @@ def _farewell(run: RunHandle, verdict: str, version: str) -> str:
         "",
         f"Done: {verdict}",
         f"Registered: {name}, version {number}" if version else "Registered: nothing",
-        f"Run: {run.run_id}",
-        ui_instructions(run.experiment_id, run.run_id),
+        ui_instructions(run.client.tracking_uri, run.experiment_id, run.run_id),
     ]
     return "\n".join(lines)

@@ -297,8 +297,11 @@ def _run_within(
     except BaseException as error:
         system_metrics.stop()
         ending = Ending.of(error, is_interrupted=handle.interruption.is_requested)
-        if ending.status == "FAILED" and exit_code_of(error) is None:
+        code = exit_code_of(error)
+        if ending.status == "FAILED" and code is None:
             handle.content("".join(traceback.format_exception(error)), "traceback.txt")
+        elif code is not None:
+            handle.tag("exit_code", str(code))  # MLflow Projects knows only 0 and 1
         net.finish(ending)
         raise
     else:

@@ -14,7 +14,7 @@ TINY = (
     "data.train.images=24 data.val.images=6 data.test.images=6 data.train.size=96 "
     "data.val.size=96 data.test.size=96 model.min_size=96 model.max_size=96 "
     "train.epochs=1 train.batch_size=4 train.log_every=2 train.evaluate_every=1 "
-    "train.warmup.updates=2 register.gate.thresholds={}"
+    "train.warmup.updates=2 register.gate.thresholds.mAP_50=0.0"
 )
 
 pytestmark = pytest.mark.slow
