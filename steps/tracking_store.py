@@ -32,7 +32,7 @@ HTTP_LIMITS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 # file systems on which several machines' locks, or memory maps, do not work as SQLite needs them
-_NETWORK_FILE_SYSTEMS = {
+NETWORK_FILE_SYSTEMS = {
     "nfs",
     "nfs4",
     "cifs",
@@ -184,7 +184,7 @@ def _create(uri: str, path: Path) -> None:
         SqlAlchemyStore(uri, str(path.parent / "mlruns"))
     except (MlflowException, SQLAlchemyError) as error:
         raise StoreError(f"{path}: the tracking database cannot be made: {error}") from error
-    if file_system(path) in _NETWORK_FILE_SYSTEMS:
+    if file_system(path) in NETWORK_FILE_SYSTEMS:
         logger.warning(
             "%s lies on a network file system, where SQLite may lose data when several machines "
             "write: use a tracking server (MLFLOW_TRACKING_URI=http://...)",
