@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(?P<kind>update|best|epoch)-(?P<number>\d+)-(?P<digest>[0-9a-f]{16})\.pt")
 _TEMPORARY = ".writing-"
+_UNREADABLE = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError)
 
 
 class CheckpointError(OSError):
@@ -90,7 +92,7 @@ class CheckpointStore:
         for path in self._files("update"):
             try:
                 return self.load(path)
-            except CheckpointError as error:
+            except OSError as error:
                 logger.warning("%s; trying the checkpoint before it", error)
         return None
 
@@ -114,7 +116,13 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{path}: torn or damaged ({path.stat().st_size} bytes do not match its name)"
             )
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except _UNREADABLE as error:
+            raise CheckpointError(
+                f"{path}: not a checkpoint that may be read: it must hold tensors and plain "
+                "values only"
+            ) from error
         if not isinstance(state, dict):
             raise CheckpointError(f"{path}: holds a {type(state).__name__}, not a training state")
         return state
@@ -143,11 +151,11 @@ class CheckpointStore:
         temporary = self.directory / f"{_TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
         try:
-            os.link(path, temporary)
-        except OSError:  # file systems without hard links
-            shutil.copyfile(path, temporary)
-        temporary.replace(target)
-        _sync_folder(self.directory)
+            _link_or_copy(path, temporary)
+            temporary.replace(target)
+            _sync_folder(self.directory)
+        except OSError as error:
+            raise CheckpointError(f"{target}: cannot write: {error.strerror or error}") from error
         return target
 
     def _files(self, kind: str) -> list[Path]:
@@ -195,6 +203,13 @@ class _HashingWriter:
 
     def digest(self) -> str:
         return self._hash.hexdigest()[:16]
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # file systems without hard links
+        shutil.copyfile(source, target)
 
 
 def _number(path: Path) -> int:
