@@ -93,6 +93,7 @@ def fit(  # noqa: PLR0913  (called once a run; each argument is another party)
     training = Training(task, config, state, log, store, device, num_batches, compat, interruption)
     if report is not None:
         log.event("initial_weights", report, step=0)
+    _agree_on_start(resume)
     if resume is not None:
         _resume(training, resume)
     # ranks must end at the same update: with several, a signal waits until they have met
@@ -249,6 +250,13 @@ def _count_batches(task: Task, config: TrainConfig) -> list[int]:
             f"fewer samples than one batch of {config.batch_size}"
         )
     return counts
+
+
+def _agree_on_start(resume: Mapping[str, Any] | None) -> None:
+    """Ranks that start at different updates would wait for each other for ever."""
+    starts = gather_objects(0 if resume is None else resume["update"])
+    if len(set(starts)) > 1:
+        raise ValueError(f"resume: ranks were given checkpoints of different updates: {starts}")
 
 
 def _resume(training: Training, checkpoint: Mapping[str, Any]) -> None:

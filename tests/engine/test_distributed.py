@@ -94,12 +94,21 @@ def _interrupted(folder):
     with pytest.raises(Interrupted):
         _fit(folder, StoppedTask(), interruption=interruption)
     interruption.uninstall()
+    gather_objects(None)  # rank 0 has written by now
     _fit(folder, PlainTask(), resume=CheckpointStore(folder).newest())
 
 
 def spawn(job, folder, port):
     os.environ["MASTER_PORT"] = str(port)
     multiprocessing.spawn(_train, args=(folder, job), nprocs=2)
+
+
+def _disagreeing(folder):
+    _fit(folder, PlainTask())
+    gather_objects(None)
+    resume = CheckpointStore(folder).newest() if is_main() else None
+    with pytest.raises(ValueError, match=r"different updates: \[6, 0\]"):
+        _fit(folder, PlainTask(), resume=resume)
 
 
 @pytest.mark.slow
@@ -119,8 +128,9 @@ def test_two_ranks_train_as_one(tmp_path, job, unused_port):
 
 
 @pytest.mark.slow
-def test_ranks_diverge_together(tmp_path, unused_port):
-    spawn(_diverging, tmp_path, unused_port)
+@pytest.mark.parametrize("job", [_diverging, _disagreeing])
+def test_ranks_end_together(tmp_path, job, unused_port):
+    spawn(job, tmp_path, unused_port)
 
 
 @pytest.fixture
