@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from steps.run_log import MlflowRunLog
 from steps.spool import clear_status, write_status
 
 if TYPE_CHECKING:
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +33,14 @@ class Ending:
     Args:
         status: MLflow's word: FINISHED, FAILED or KILLED.
         reason: one line; empty if FINISHED.
+        details: the traceback of an error that nobody expected.
+        exit_code: the process's exit code, where the error has one.
     """
 
     status: str
     reason: str
+    details: str = ""
+    exit_code: int | None = None
 
     @staticmethod
     def of(error: BaseException, *, is_interrupted: bool) -> Ending:
@@ -44,10 +49,12 @@ class Ending:
             return Ending("KILLED", str(error))
         if isinstance(error, (KeyboardInterrupt, click.Abort)) or is_interrupted:
             return Ending("KILLED", "interrupted")
-        code = _exit_code(error)
+        code = _exit_status(error)
         if code is not None:
             return Ending("FAILED", f"exit code {code}") if code else Ending("FINISHED", "")
-        return Ending("FAILED", _reason(error))
+        if (code := exit_code_of(error)) is not None:
+            return Ending("FAILED", _reason(error), exit_code=code)
+        return Ending("FAILED", _reason(error), "".join(traceback.format_exception(error)))
 
     @property
     def limits_s(self) -> tuple[float, float]:
@@ -85,18 +92,13 @@ class AtExit:
 def _finish(handle: RunHandle, ending: Ending) -> None:
     log = handle.log
     assert isinstance(log, MlflowRunLog)
-    assert handle.identity is not None
-    if ending.reason:
-        handle.tag("failure", ending.reason)
-    handle.publish_description(ending)
-    folder = log.folder
-    write_status(folder, status=ending.status, end_time=now_ms())
-    timeout_s, patience_s = ending.limits_s
-    is_sent = log.finish(timeout_s, patience_s=patience_s)
+    is_sent = False
+    try:
+        is_sent = _send_rest(handle, log, ending)
+    except OSError as error:  # a full disk must not hide why the run ended
+        logger.warning("the end of the run log could not be written: %s", error)
     if _end_in_store(ending.status):
-        clear_status(folder)
-    elif is_sent:
-        logger.warning("the status %s could not be set", ending.status)
+        clear_status(log.folder)
     if not is_sent:
         num_points, num_files = log.unsent()
         logger.warning(
@@ -104,9 +106,23 @@ def _finish(handle: RunHandle, ending: Ending) -> None:
             "python -m steps.sync --run %s",
             num_points,
             num_files,
-            folder,
+            log.folder,
             handle.run_id,
         )
+
+
+def _send_rest(handle: RunHandle, log: MlflowRunLog, ending: Ending) -> bool:
+    if ending.reason:
+        handle.tag("failure", ending.reason)
+    if ending.exit_code is not None:
+        handle.tag("exit_code", str(ending.exit_code))  # MLflow Projects knows only 0 and 1
+    handle.publish_description(ending)
+    # before anything that takes time: whatever comes now, `sync` knows how the run ended
+    write_status(log.folder, status=ending.status, end_time=now_ms())
+    if ending.details:
+        handle.content(ending.details, "traceback.txt")
+    timeout_s, patience_s = ending.limits_s
+    return log.finish(timeout_s, patience_s=patience_s)
 
 
 def _end_in_store(status: str) -> bool:
@@ -130,7 +146,7 @@ def _end_in_store(status: str) -> bool:
     return True
 
 
-def _exit_code(error: BaseException) -> int | None:
+def _exit_status(error: BaseException) -> int | None:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, click.exceptions.Exit):
@@ -143,5 +159,6 @@ def _reason(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     # expected errors are whole sentences
-    text = lines[0] if exit_code_of(error) is not None else f"{type(error).__name__}: {lines[0]}"
+    is_expected = exit_code_of(error) is not None
+    text = lines[0] if is_expected else f"{type(error).__name__}: {lines[0]}"
     return text[:_LONGEST_REASON]

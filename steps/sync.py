@@ -86,7 +86,9 @@ def find_spools(source: Path, run_id: str) -> Iterator[tuple[Path, SpoolInfo]]:
         source: folder of run folders, or a run's folder itself.
         run_id: the run that wrote them, the run that they go to, or `all`.
     """
-    for meta in sorted(source.glob("**/meta.json")):
+    # a run's own spool, and that for its pipeline's run in `parent`
+    patterns = ("meta.json", "parent/meta.json", "*/meta.json", "*/parent/meta.json")
+    for meta in sorted({path for pattern in patterns for path in source.glob(pattern)}):
         info = SpoolInfo.read(meta.parent)
         if info is None or not _holds_something(meta.parent):
             continue

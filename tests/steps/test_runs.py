@@ -238,3 +238,28 @@ def test_two_first_runs_at_once_both_work(tmp_path, monkeypatch):
     locations = database.execute("SELECT artifact_location FROM experiments").fetchall()
     assert all(str(tmp_path / "a folder" / "mlruns") in location for (location,) in locations)
     database.close()
+
+
+def test_a_disk_that_is_full_at_the_end_does_not_hide_the_error(client, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ValueError, match="the real reason"), open_run("prepare", None) as run:  # noqa: PT012
+        monkeypatch.setattr("steps.run_end.write_status", full)
+        raise ValueError("the real reason")
+    assert client.get_run(run.run_id).info.status == "FAILED"
+
+
+def test_a_run_left_open_ends_with_the_process(client):
+    code = (
+        "from steps.runs import open_run\n"
+        "context = open_run('prepare', None)\n"
+        "run = context.__enter__()\n"
+        "run.log.metrics({'a': 1.0}, step=0)\n"
+        "print(run.run_id, flush=True)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = client.get_run(done.stdout.strip())
+    assert found.info.status == "FAILED"
+    assert found.data.metrics == {"a": 1.0}
