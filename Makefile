@@ -19,6 +19,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on the embedded default: draw, train, evaluate, register
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m steps.doctor --init true
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mlflow run . --env-manager local --experiment-name detection
 
 test: $(STAMP)  ## all tests
