@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(?P<kind>update|best|epoch)-(?P<number>\d+)-(?P<digest>[0-9a-f]{16})\.pt")
 _TEMPORARY = ".writing-"
+_DIGITS = 16
 _UNREADABLE = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError)
 
 
@@ -76,6 +77,23 @@ class CheckpointStore:
             if other != best:
                 other.unlink(missing_ok=True)
         return best
+
+    def adopt_best(self, path: Path) -> Path:
+        """Take over the best state of the run that this one goes on from; return its new file.
+
+        Raises:
+            CheckpointError: if it cannot be read or copied.
+        """
+        update = self.load(path)["update"]
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return self._link(path, f"best-{update:08d}-{digest}.pt")
+
+    def best_update(self) -> int | None:
+        """Return the update count of the best state, or None."""
+        path = self.best_path()
+        return None if path is None else _number(path)
 
     def mark_epoch(self, path: Path, *, epoch: int) -> Path:
         """Keep a saved state for good under its epoch's number; return its new file."""
@@ -202,7 +220,7 @@ class _HashingWriter:
             raise self._error
 
     def digest(self) -> str:
-        return self._hash.hexdigest()[:16]
+        return self._hash.hexdigest()[:_DIGITS]
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -222,7 +240,7 @@ def _is_whole(path: Path) -> bool:
     if match is None:
         return True
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16] == match["digest"]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS] == match["digest"]
 
 
 def _sync_folder(directory: Path) -> None:

@@ -209,7 +209,8 @@ def take_score(training: Training, evaluation: Evaluation, seconds: float) -> bo
     # one rank's word counts, so that all go the same way
     score = gather_objects(evaluation.scores[evaluation.headline])[0]
     state.headline = evaluation.headline
-    is_best = state.best.update(score, min_change=stopping.min_change if stopping else 0.0)
+    min_change = stopping.min_change if stopping else 0.0
+    is_best = state.best.take(score, update=state.update, min_change=min_change)
     log_evaluation(training, evaluation, seconds)
     return is_best
 
@@ -275,6 +276,26 @@ def _resume(training: Training, checkpoint: Mapping[str, Any]) -> None:
             f"{state.config_digest}: the training goes on, but is not what either says",
             step=state.update,
         )
+    if is_main():
+        _find_best(training)
+
+
+def _find_best(training: Training) -> None:
+    """See to it that the best score so far is that of a file in the store."""
+    state, store = training.state, training.store
+    if state.best.update in (None, store.best_update()):
+        return
+    if state.best.update == state.update:
+        # the run was ended between writing this state and marking it
+        save(training, is_best=True)
+        return
+    training.log.event(
+        "best_missing",
+        f"the checkpoint of the best score so far, {state.best.score} at update "
+        f"{state.best.update}, is not in {store.directory}: the best of what follows counts",
+        step=state.update,
+    )
+    state.best.score = state.best.update = None
 
 
 def _result(training: Training) -> FitResult:

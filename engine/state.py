@@ -27,15 +27,17 @@ class BestScore:
 
     Args:
         score: the best; None before the first score that is a number.
+        update: updates done when it was reached.
         reference: what the next score must exceed by `min_change` to count as better.
         evaluations_without_better: in a row, up to now.
     """
 
     score: float | None = None
+    update: int | None = None
     reference: float | None = None
     evaluations_without_better: int = 0
 
-    def update(self, score: float, *, min_change: float) -> bool:
+    def take(self, score: float, *, update: int, min_change: float) -> bool:
         """Take a score and tell whether it is the best. NaN (not defined) never is."""
         is_number = not math.isnan(score)
         is_better = is_number and (self.reference is None or score > self.reference + min_change)
@@ -43,7 +45,7 @@ class BestScore:
         if is_better:
             self.reference = score
         if is_best:
-            self.score = score
+            self.score, self.update = score, update
         self.evaluations_without_better = 0 if is_better else self.evaluations_without_better + 1
         return is_best
 
@@ -103,6 +105,7 @@ class TrainingState:
             "seed": self.draws.seed,
             "restarts": self.draws.restarts,
             "best_score": self.best.score,
+            "best_update": self.best.update,
             "patience_reference": self.best.reference,
             "evaluations_without_better": self.best.evaluations_without_better,
             "headline": self.headline,
@@ -127,7 +130,10 @@ class TrainingState:
         self.window.load_state_dict(state["meters"])
         self.draws = Draws(seed=self.draws.seed, restarts=state["restarts"])
         self.best = BestScore(
-            state["best_score"], state["patience_reference"], state["evaluations_without_better"]
+            score=state["best_score"],
+            update=state["best_update"],
+            reference=state["patience_reference"],
+            evaluations_without_better=state["evaluations_without_better"],
         )
         self.headline = state["headline"]
         set_rng_state(state["rng"])

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from engine.checkpoint import CheckpointStore
+from engine.contract import Evaluation
 from engine.interrupt import Interrupted
 from tests.engine.running import ListLog, assert_same, last_state, run
 from tests.engine.toy_task import ToyTask
@@ -26,6 +27,14 @@ def test_two_epochs_are_one_and_a_resumed_one(tmp_path):
     assert_same(last_state(tmp_path / "whole"), last_state(tmp_path / "parts"))
 
 
+class FlatTask(ToyTask):
+    """Its first score stays the best."""
+
+    def evaluate(self, network, split, *, device, detail):
+        evaluation = super().evaluate(network, split, device=device, detail=detail)
+        return Evaluation({**evaluation.scores, "flat": 0.0}, headline="flat")
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_resume_after_any_update_equals_an_unbroken_run(tmp_path, accumulate, optimizer):
@@ -33,13 +42,17 @@ def test_resume_after_any_update_equals_an_unbroken_run(tmp_path, accumulate, op
     config["optimizer"] = FULL["optimizer"] | {"name": optimizer}
     whole = ListLog()
     checkpoint = {"every_updates": 1, "keep": 100}
-    run(tmp_path / "whole", log=whole, checkpoint=checkpoint, **config)
+    task = FlatTask()
+    run(tmp_path / "whole", task=task, log=whole, checkpoint=checkpoint, **config)
     final = last_state(tmp_path / "whole")
     files = sorted((tmp_path / "whole").glob("update-*"))
     assert len(files) == 18 // accumulate
     for path in files:
-        start, log = CheckpointStore(tmp_path / "whole").load(path), ListLog()
-        run(tmp_path / path.stem, log=log, resume=start, checkpoint=checkpoint, **config)
+        store, log = CheckpointStore(tmp_path / "whole"), ListLog()
+        start = store.load(path)
+        if start["best_update"] is not None:
+            CheckpointStore(tmp_path / path.stem).adopt_best(store.best_path())
+        run(tmp_path / path.stem, task=task, log=log, resume=start, checkpoint=checkpoint, **config)
         if start["update"] < final["update"]:
             assert_same(final, last_state(tmp_path / path.stem), where=path.name)
         assert log.untimed() == whole.untimed(after=start["update"])
@@ -125,6 +138,31 @@ def test_other_data_is_refused(tmp_path):
     state = CheckpointStore(tmp_path).load(path)
     with pytest.raises(ValueError, match="at batch 5 of epoch 0, which has 3 batches"):
         run(tmp_path / "new", task=ToyTask(size=12), epochs=1, resume=state)
+
+
+def test_best_state_of_the_earlier_run_is_taken_over(tmp_path):
+    run(tmp_path / "old", task=FlatTask(), epochs=2)
+    old, new = CheckpointStore(tmp_path / "old"), CheckpointStore(tmp_path / "new")
+    new.adopt_best(old.best_path())
+    result = run(tmp_path / "new", task=FlatTask(), epochs=3, resume=old.newest())
+    assert (result.best_score, result.best_path.name) == (0.0, old.best_path().name)
+    assert old.best_update() == 6
+
+
+def test_lost_best_state_is_told_and_the_next_one_counts(tmp_path):
+    run(tmp_path / "old", task=FlatTask(), epochs=2)
+    log, state = ListLog(), last_state(tmp_path / "old")
+    result = run(tmp_path / "new", task=FlatTask(), log=log, epochs=3, resume=state)
+    assert [name for name, _, _ in log.events] == ["best_missing"]
+    assert result.best_path.name.startswith("best-00000018-")
+
+
+def test_best_state_that_was_written_but_not_yet_marked_is_marked(tmp_path):
+    run(tmp_path, task=FlatTask(), epochs=1)
+    store = CheckpointStore(tmp_path)
+    store.best_path().unlink()
+    run(tmp_path, task=FlatTask(), epochs=2, resume=store.newest())
+    assert store.best_update() == 6
 
 
 def test_finished_run_resumes_to_nothing(tmp_path):
