@@ -43,8 +43,9 @@ class Ema:
         if self._averaged:
             averages, values = zip(*self._averaged, strict=True)
             torch._foreach_lerp_(averages, values, 1 - self.decay(update))
-        for average, value in self._copied:
-            average.copy_(value)
+        if self._copied:
+            copies, values = zip(*self._copied, strict=True)
+            torch._foreach_copy_(copies, values)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the averaged weights under the network's own names."""
