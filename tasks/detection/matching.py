@@ -61,19 +61,21 @@ class BoxTable:
 
     def first_per_pair(self, limit: int) -> BoxTable:
         """Return the first rows of each picture and class; self must be sorted."""
-        new = np.ones(len(self), np.bool_)
-        new[1:] = (np.diff(self.images) != 0) | (np.diff(self.labels) != 0)
-        starts = np.flatnonzero(new)
-        rank = np.arange(len(self)) - np.repeat(starts, np.diff([*starts, len(self)]))
+        starts = self._starts()
+        rank = np.arange(len(self)) - np.repeat(starts, np.diff(starts, append=len(self)))
         return self if (rank < limit).all() else self.take(rank < limit)
 
     def pairs(self) -> dict[tuple[int, int], slice]:
         """Return picture and class -> its rows; self must be sorted."""
-        keys = np.stack([self.images, self.labels], axis=1)
-        unique, starts = np.unique(keys, axis=0, return_index=True)
-        ends = [*starts[1:].tolist(), len(self)]
-        names = map(tuple, unique.tolist())
+        starts = self._starts()
+        names = zip(self.images[starts].tolist(), self.labels[starts].tolist(), strict=True)
+        ends = np.append(starts[1:], len(self)).tolist()
         return dict(zip(names, map(slice, starts.tolist(), ends), strict=True))
+
+    def _starts(self) -> np.ndarray:
+        """Return the first row of each picture and class."""
+        changes = (np.diff(self.images) != 0) | (np.diff(self.labels) != 0)
+        return np.flatnonzero(np.append(len(self) > 0, changes)[: len(self)])
 
 
 @dataclass(frozen=True)
