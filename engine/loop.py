@@ -122,6 +122,8 @@ def train(training: Training) -> None:
         training.updater.start_epoch(trains_other_parts=changed)
         train_epoch(training)
         finish_epoch(training)
+    if is_main() and training.store.newest_path() is None:
+        save(training)  # a run that had only its last words left was gone on from
 
 
 def train_epoch(training: Training) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from engine.contract import Evaluation
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
     from steps.serving import Predictor
 
 

@@ -19,23 +19,29 @@ logger = logging.getLogger(__name__)
 
 # not counted in updates, or final
 _LEFT_OUT = ("system/", "test/")
+# made by an evaluation
+_SCORED = ("val/", "time/evaluate_s")
 _PICTURE_STEP = re.compile(r"\+step\+(\d+)\+")
 
 
-def earlier_points(client: MlflowClient, run_id: str, *, until: int, spool: Path) -> list[Record]:
+def earlier_points(
+    client: MlflowClient, run_id: str, *, until: int, scored_until: int, spool: Path
+) -> list[Record]:
     """Return the points of a run up to an update, as records with their timestamps.
 
     Args:
         client: a client of the run's store.
         run_id: the earlier run.
         until: the last update that counts.
+        scored_until: the same for points of an evaluation: one that is made again has others.
         spool: folder of the run's spool on this machine. If it is there it is read instead of the
             store: it is faster, and whole even if the store was away.
     """
     records = _spooled(spool) or _stored(client, run_id)
     kept = []
     for record in records:
-        values = {k: v for k, v in record.get("m", {}).items() if not k.startswith(_LEFT_OUT)}
+        left_out = _LEFT_OUT if record["s"] <= scored_until else _LEFT_OUT + _SCORED
+        values = {k: v for k, v in record.get("m", {}).items() if not k.startswith(left_out)}
         if values and record["s"] <= until:
             kept.append({"t": record["t"], "s": record["s"], "m": values})
     return kept

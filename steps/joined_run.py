@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
 
 
 @contextmanager

@@ -45,6 +45,7 @@ _EXIT_CODES = {
     "readers.records.DatasetError": FAILED,
     "models.weights.WeightsError": FAILED,
     "engine.weights.WeightsError": FAILED,
+    "engine.checkpoint.CheckpointError": FAILED,
     "engine.interrupt.Interrupted": FAILED,
     "engine.guard.TrainingDiverged": DIVERGED,
     "mlflow.exceptions.MlflowException": FAILED,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from engine.interrupt import Interrupted
 from steps.experiment import Loaded, load
 from steps.options import PROJECT_FOLDER
-from steps.runs import RunHandle, open_run
+from steps.run_handle import RunHandle
+from steps.runs import open_run
 from steps.saved_views import Shown, ui_instructions, write_saved_views
 
 if TYPE_CHECKING:

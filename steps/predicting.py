@@ -16,7 +16,7 @@ from steps.prediction_source import open_source
 from steps.predictions import DRAWN_FOLDER, JSON_LINES, TABLE, PredictionFiles
 
 if TYPE_CHECKING:
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
 
 # a run's page is no picture store
 MOST_DRAWN_ON_RUN = 50

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from steps.experiment import Loaded
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
     from tasks.catalogue import SplitSummary
 
 

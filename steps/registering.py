@@ -23,7 +23,7 @@ from steps.versions import Headline, champion_of, describe_version, ensure_versi
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
 
 
 class GateNotMetError(Exception):

@@ -38,12 +38,24 @@ class Start:
         run_id: the run that it goes on from; empty for a fresh start.
         state: the checkpoint's content; None for a fresh start.
         prepare_run: the prepare run of the earlier training, or an empty text.
+        dataset: name and digest of the earlier training's data, or an empty text.
+        best: checkpoint of its best score; None if there is none, or it cannot be had.
     """
 
     loaded: Loaded
     run_id: str = ""
     state: Mapping[str, Any] | None = None
     prepare_run: str = ""
+    dataset: str = ""
+    best: Path | None = None
+
+    @property
+    def scored_until(self) -> int:
+        """The last update whose evaluation the state knows of; a later one is made again."""
+        assert self.state is not None
+        update = int(self.state["update"])
+        # a state within an epoch, its end included, was written before the epoch's evaluation
+        return update if self.state["iteration"] == 0 and update > 0 else update - 1
 
 
 def find_start(config: str | None, overrides: str, *, resume: str, client: MlflowClient) -> Start:
@@ -80,7 +92,15 @@ def _start(run: Run, loaded: Loaded) -> Start:
             f"run {run_id}: no whole checkpoint of it is on this machine or in the store; "
             "start afresh, without `resume`"
         )
-    return Start(loaded, run_id, state, run.data.tags.get("prepare_run", ""))
+    tags = run.data.tags
+    return Start(
+        loaded,
+        run_id,
+        state,
+        prepare_run=tags.get("prepare_run", ""),
+        dataset=tags.get("dataset", ""),
+        best=_best_file(run_id, state),
+    )
 
 
 def _run(client: MlflowClient, run_id: str) -> Run:
@@ -134,31 +154,53 @@ def _pid(run: Run) -> str:
 
 def _newest_state(run_id: str) -> Mapping[str, Any] | None:
     """Return the newest whole state, from this machine's disk or else from the store."""
+    from engine.checkpoint import CheckpointStore
+
+    state = CheckpointStore(_folder(run_id) / "checkpoints").newest()
+    return state if state is not None else _read(_fetch(run_id, "checkpoints/last.pt"))
+
+
+def _best_file(run_id: str, state: Mapping[str, Any]) -> Path | None:
+    """Return the checkpoint of the best score that the state knows of; it may be the state."""
+    from engine.checkpoint import CheckpointStore
+
+    if state["best_update"] is None:
+        return None
+    store = CheckpointStore(_folder(run_id) / "checkpoints")
+    if store.best_update() == state["best_update"]:
+        return store.best_path()
+    path = _fetch(run_id, "checkpoints/best.pt")
+    best = _read(path)
+    return path if best is not None and best["update"] == state["best_update"] else None
+
+
+def _folder(run_id: str) -> Path:
+    return working_folder() / "runs" / run_id
+
+
+def _read(path: Path | None) -> Mapping[str, Any] | None:
     from engine.checkpoint import CheckpointError, CheckpointStore
 
-    folder = working_folder() / "runs" / run_id
-    state = CheckpointStore(folder / "checkpoints").newest()
-    if state is not None:
-        return state
-    fetched = _fetch_checkpoint(run_id, folder / "fetched")
-    if fetched is None:
+    if path is None:
         return None
     try:
-        return CheckpointStore(fetched.parent).load(fetched)
+        return CheckpointStore(path.parent).load(path)
     except CheckpointError as error:
         logger.warning("%s", error)
         return None
 
 
-def _fetch_checkpoint(run_id: str, destination: Path) -> Path | None:
+def _fetch(run_id: str, artifact: str) -> Path | None:
+    """Return a local copy of a run's artifact, or None if it cannot be had."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    destination = _folder(run_id) / "fetched"
     destination.mkdir(parents=True, exist_ok=True)
     try:
         return Path(
             mlflow.artifacts.download_artifacts(
-                run_id=run_id, artifact_path="checkpoints/last.pt", dst_path=str(destination)
+                run_id=run_id, artifact_path=artifact, dst_path=str(destination)
             )
         )
     except (MlflowException, OSError):

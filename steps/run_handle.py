@@ -152,16 +152,20 @@ class RunHandle:
             self._description = self._description.ended(ending.status, ending.reason)
         self.tag(descriptions.TAG, self._description.markdown())
 
-    def resume_from(self, run_id: str, *, until_update: int) -> None:
+    def resume_from(self, run_id: str, *, until_update: int, scored_until: int) -> None:
         """Begin this run's curves and pictures with those of the run that it goes on from.
 
         Args:
             run_id: the earlier run.
             until_update: update count of the checkpoint; what came later is left out.
+            scored_until: the last update whose evaluation this run does not make again.
         """
         if not isinstance(self.log, MlflowRunLog):
             return
         spool = working_folder() / "runs" / run_id
-        self.log.history(earlier_points(self.client, run_id, until=until_update, spool=spool))
-        self.log.copied_pictures(earlier_pictures(self.client, run_id, until=until_update))
+        points = earlier_points(
+            self.client, run_id, until=until_update, scored_until=scored_until, spool=spool
+        )
+        self.log.history(points)
+        self.log.copied_pictures(earlier_pictures(self.client, run_id, until=scored_until))
         self.tag("resumed_from", run_id)

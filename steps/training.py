@@ -19,7 +19,7 @@ from steps.tracking_store import open_client, use_tracking_store
 if TYPE_CHECKING:
     from engine.loop import FitResult
     from steps.experiment import Loaded
-    from steps.runs import RunHandle
+    from steps.run_handle import RunHandle
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +76,13 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
     index = prepared_index(loaded, prepare_run=prepare_run, run_id=run.run_id)
     splits = wiring_of(loaded).summarise(experiment, index=index)
     record_datasets(run, loaded, {name: splits[name] for name in ("train", "val")})
-    name = dataset_name(experiment.name, "train")
-    run.tag("dataset", f"{name} {dataset_digest(splits, 'train')}")
+    dataset = f"{dataset_name(experiment.name, 'train')} {dataset_digest(splits, 'train')}"
+    run.tag("dataset", dataset)
     folder = working_folder() / "runs" / run.run_id
     _leave_beside_checkpoints(folder, loaded, index)
     store = CheckpointStore(folder / "checkpoints")
     if start.state is not None:
-        run.resume_from(start.run_id, until_update=int(start.state["update"]))
+        _take_over(start, run, store, dataset=dataset)
     result = fit(
         wiring_of(loaded).build_task(experiment, index=index),
         experiment.train,
@@ -100,6 +100,24 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
     model_id = _pack_best(run, store, result, loaded=loaded, index=index)
     _describe(run, result, model_id=model_id)
     return Trained(run.run_id, result, model_id)
+
+
+def _take_over(start: Start, run: RunHandle, store: Any, *, dataset: str) -> None:
+    """Begin with what the earlier run recorded and found best; say so if its data was other."""
+    assert start.state is not None
+    if run.identity is None:
+        return
+    update = int(start.state["update"])
+    run.resume_from(start.run_id, until_update=update, scored_until=start.scored_until)
+    if start.best is not None:
+        run.log.checkpoint(str(store.adopt_best(start.best)), kind="best")
+    if start.dataset and start.dataset.split()[-1] != dataset.split()[-1]:
+        run.log.event(
+            "data_changed",
+            f"resumed from a run on {start.dataset}, this one is on {dataset}: the training goes "
+            "on, but is not what either says",
+            step=update,
+        )
 
 
 def _leave_beside_checkpoints(folder: Path, loaded: Loaded, index: Path) -> None:

@@ -172,6 +172,19 @@ def test_finished_run_resumes_to_nothing(tmp_path):
     assert (result.updates, log.points) == (6, [])
 
 
+def test_finished_run_leaves_its_state_in_a_new_folder(tmp_path):
+    nan = float("nan")
+
+    class UnscoredTask(ToyTask):
+        def evaluate(self, network, split, *, device, detail):
+            return Evaluation({"score": nan}, headline="score")
+
+    run(tmp_path / "old", task=UnscoredTask(), epochs=1)
+    state = last_state(tmp_path / "old")
+    result = run(tmp_path / "new", task=UnscoredTask(), epochs=1, resume=state)
+    assert_same(CheckpointStore(tmp_path / "new").load(result.last_path), state)
+
+
 def test_resume_needs_no_initial_weights(tmp_path):
     run(tmp_path, epochs=1)
     gone = {"path": str(tmp_path / "gone.pt")}

@@ -156,7 +156,7 @@ def test_a_resumed_run_begins_with_the_earlier_curves(client, tmp_path):
             first.log.metrics({"train/loss": float(step)}, step=step)
         first.log.metrics({"test/mAP": 0.5}, step=0)
     with open_run("train", None) as second:
-        second.resume_from(first.run_id, until_update=2)
+        second.resume_from(first.run_id, until_update=2, scored_until=2)
         second.log.metrics({"train/loss": 9.0}, step=3)
     history = client.get_metric_history(second.run_id, "train/loss")
     assert [(m.step, m.value) for m in history] == [(1, 1.0), (2, 2.0), (3, 9.0)]
@@ -166,13 +166,31 @@ def test_a_resumed_run_begins_with_the_earlier_curves(client, tmp_path):
     assert client.get_run(second.run_id).data.tags["resumed_from"] == first.run_id
 
 
+def test_an_evaluation_that_is_made_again_is_not_taken_over(client):
+    import numpy as np
+
+    with open_run("train", None) as first:
+        for step in (0, 4):
+            first.log.metrics({"train/loss": 1.0}, step=step)
+            first.log.metrics({"val/mAP": 0.5, "time/evaluate_s": 2.0}, step=step)
+            first.log.pictures({"01": np.zeros((20, 30, 3), np.uint8)}, step=step)
+    with open_run("train", None) as second:
+        second.resume_from(first.run_id, until_update=4, scored_until=3)
+        second.log.metrics({"val/mAP": 0.5}, step=4)
+    scores = client.get_metric_history(second.run_id, "val/mAP")
+    assert [metric.step for metric in scores] == [0, 4]
+    losses = client.get_metric_history(second.run_id, "train/loss")
+    assert [metric.step for metric in losses] == [0, 4]
+    assert len(_files(client, second.run_id, "images")) == 2  # one picture, in two formats
+
+
 def test_earlier_curves_come_from_the_store_where_no_spool_is(client, tmp_path, monkeypatch):
     with open_run("train", None) as first:
         for step in (1, 2, 3):
             first.log.metrics({"train/loss": float(step), "lr/all": 0.1}, step=step)
     monkeypatch.setenv("SIGHTFLOW_HOME", str(tmp_path / "another machine"))
     with open_run("train", None) as second:
-        second.resume_from(first.run_id, until_update=2)
+        second.resume_from(first.run_id, until_update=2, scored_until=2)
     history = client.get_metric_history(second.run_id, "train/loss")
     assert [(m.step, m.value) for m in history] == [(1, 1.0), (2, 2.0)]
 
