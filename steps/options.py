@@ -50,6 +50,8 @@ _EXIT_CODES = {
     "engine.guard.TrainingDiverged": DIVERGED,
     "mlflow.exceptions.MlflowException": FAILED,
 }
+# how a value that only the network or the data can refuse is told: its key, then the sentence
+_KEYED = re.compile(r"(train|model|data|evaluate|resume)(\.\w+)*: ")
 _DEVICE = re.compile(r"auto|cpu|cuda(?::[0-9]+)?")
 
 logger = logging.getLogger(__name__)
@@ -139,8 +141,8 @@ def working_folder() -> Path:
 def exit_code_of(error: BaseException) -> int | None:
     """Return the exit code that an error stands for; None for one that nobody expects.
 
-    An error may carry it as `exit_code`. Otherwise the known ones go by name, and an OSError about
-    a file is the user's to mend.
+    An error may carry it as `exit_code`. Otherwise the known ones go by name. An OSError about a
+    file and a ValueError that begins with a configuration key are the user's to mend.
     """
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
@@ -149,6 +151,8 @@ def exit_code_of(error: BaseException) -> int | None:
         code = _EXIT_CODES.get(f"{base.__module__}.{base.__qualname__}")
         if code is not None:
             return code
+    if isinstance(error, ValueError) and _KEYED.match(str(error)):
+        return USAGE
     if isinstance(error, OSError) and error.filename is not None and error.errno != errno.EPIPE:
         return FAILED
     return None

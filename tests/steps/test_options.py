@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from engine.checkpoint import CheckpointError
 from readers.records import DatasetError
 from steps import options
 from steps.experiment import DEFAULT_CONFIG, ConfigError, load
@@ -74,6 +75,12 @@ class GateError(Exception):
         (DatasetError("labels.json: no images"), 1, "Error: labels.json: no images\n"),
         (FileNotFoundError(2, "No such file", "a.jpg"), 1, "Error: a.jpg: No such file\n"),
         (GateError("mAP is 0.1"), 3, "Error: mAP is 0.1\n"),
+        (
+            ValueError("train.freeze: no part is named 'x'"),
+            2,
+            "train.freeze: no part is named 'x'\n",
+        ),
+        (CheckpointError("c: cannot write"), 1, "Error: c: cannot write\n"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -104,7 +111,9 @@ def test_errors_that_are_known_by_name_exist(name: str) -> None:
     assert issubclass(getattr(imported, qualified), Exception)
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), OSError("no file"), AssertionError()])
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), OSError("no file"), ValueError("no"), AssertionError()]
+)
 def test_bugs_keep_their_traceback(error: Exception) -> None:
     @options.step_command()
     def failing() -> None:
