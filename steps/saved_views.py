@@ -47,7 +47,7 @@ class Shown:
     headline: str
     scores: Sequence[str] = ()
     losses: Sequence[str] = ("train/loss",)
-    rates: Sequence[str] = ("lr/all",)
+    rates: Sequence[str] = ("lr/base",)
     pictures: Sequence[str] = ("pictures/01", "pictures/02", "pictures/03", "pictures/04")
     params: Sequence[str] = (
         "model.name",

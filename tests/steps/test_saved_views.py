@@ -1,6 +1,7 @@
 """The views that the pipeline ships, and the links to them."""
 
 import json
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ from steps.saved_views import (
     view_tags,
     write_saved_views,
 )
+from tests.engine.running import ListLog, run
 
 SHOWN = Shown("mAP_50", scores=("mAP",), losses=("train/loss", "train/box"))
 
@@ -47,6 +49,17 @@ def test_every_card_lies_in_a_section():
     )
     (pictures,) = [card for card in state["compareRunCharts"] if card["type"] == "IMAGE"]
     assert pictures["showRunParams"] is False
+
+
+def test_every_curve_is_one_that_the_loop_draws(tmp_path):
+    log = ListLog()
+    run(tmp_path, log=log, epochs=1)
+    text = json.loads(view_tags(Shown("fit"), now_ms=5)["mlflow.sharedViewState.sf-curves"])[
+        "state"
+    ]
+    shown = set(re.findall(r'"((?:train|lr|grad|time|memory|val)/\w+)"', text))
+    assert "lr/base" in shown
+    assert shown <= {name for _, values in log.points for name in values}
 
 
 def test_another_mlflow_gets_no_views(client, monkeypatch):
