@@ -39,6 +39,8 @@ LAST_SECONDS = 15
 class WorkerDiedError(RuntimeError):
     """A loader process ended by itself; the message says which, and the usual causes."""
 
+    exit_code = 1
+
 
 class Samples(Protocol):
     """The items of a training split. With CUDA it must pickle."""

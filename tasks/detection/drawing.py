@@ -76,7 +76,7 @@ def draw_dashed(image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
 
 def line_width(image: np.ndarray) -> int:
     """Return the width of lines on a picture, px: 3 at 640 px."""
-    return int(max(1, round(max(image.shape[:2]) / 213)))
+    return int(max(1, round(max(image.shape[:2]) / 190)))
 
 
 def compare(truth: Scene, detections: Scene, *, texts: Sequence[str], title: str) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import nn
 from engine.contract import Draws, EpochRequest
 from readers.coco import read_coco
 from readers.index import ImageBoxesIndex, build_index
+from tasks.detection import predictions
 from tasks.detection.config import DataConfig, EvaluateConfig, FasterRcnnConfig
 from tasks.detection.samples import read_scene
 from tasks.detection.synthetic import CLASS_NAMES, write_synthetic
@@ -253,6 +254,23 @@ def test_predict_takes_pictures_of_any_size_and_keeps_to_the_threshold(network):
         assert (np.diff(found["scores"]) <= 0).all()
     assert [len(found["scores"]) for found in nothing] == [0, 0]
     assert predict(network, [], device=CPU, score_threshold=0.5) == []
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_find_together_what_one_finds_alone(index, monkeypatch, world_size):
+    oracle = Oracle(index)
+    alone = predictions.detect_split(oracle, index, device=CPU, batch_size=2)
+    shares = []
+    monkeypatch.setattr(predictions, "world_size", lambda: world_size)
+    monkeypatch.setattr(predictions, "gather_objects", lambda mine: shares.append(mine) or [])
+    for rank in range(world_size):
+        monkeypatch.setattr(predictions, "rank", lambda rank=rank: rank)
+        predictions.detect_split(oracle, index, device=CPU, batch_size=2)
+    monkeypatch.setattr(predictions, "gather_objects", lambda mine: shares)
+    together = predictions.detect_split(oracle, index, device=CPU, batch_size=2)
+    assert len(together) == len(index)
+    for one, other in zip(alone, together, strict=True):
+        assert np.array_equal(one.boxes_xyxy, other.boxes_xyxy)
 
 
 def test_batches_of_one_and_of_many_find_the_same(network):
