@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -179,3 +180,13 @@ def test_read_ahead_raises_what_loading_raised():
 
     with pytest.raises(DatasetError, match=r"a\.jpg"):
         list(read_ahead(load, [1, 2]))
+
+
+def test_workers_outlast_the_signal_that_ends_the_training():
+    # a service manager sends SIGTERM to all of a job's processes; the update is still finished
+    loader = make_loader()
+    batches = loader.batches(request(workers=2))
+    next(batches)
+    for worker in multiprocessing.active_children():
+        os.kill(worker.pid, signal.SIGTERM)
+    assert [batch.inputs["x"].tolist() for batch in batches] == rows(make_loader(), start=1)
