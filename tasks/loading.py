@@ -239,7 +239,9 @@ def _start_worker(_worker_id: int) -> None:
 
 
 def _leave_soon(_signal: int, _frame: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # a second signal ends the worker at once, the alarm does so in any case
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LAST_SECONDS)
 
 
