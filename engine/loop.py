@@ -23,7 +23,7 @@ from engine.distributed import any_over_ranks, gather_objects, is_main, world_si
 from engine.guard import TrainingDiverged
 from engine.interrupt import Interrupted, Interruption
 from engine.seeding import seed_everything
-from engine.state import build_state
+from engine.state import BestScore, build_state
 from engine.training import Training
 
 
@@ -210,6 +210,8 @@ def take_score(training: Training, evaluation: Evaluation, seconds: float) -> bo
     state, stopping = training.state, training.config.early_stopping
     # one rank's word counts, so that all go the same way
     score = gather_objects(evaluation.scores[evaluation.headline])[0]
+    if state.headline not in (None, evaluation.headline):
+        state.best = BestScore()  # resumed, and what counts is another score now
     state.headline = evaluation.headline
     min_change = stopping.min_change if stopping else 0.0
     is_best = state.best.take(score, update=state.update, min_change=min_change)

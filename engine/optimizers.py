@@ -104,7 +104,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
     """Take over the moments of a saved optimizer; rates and decays stay as configured now.
 
     Raises:
-        ValueError: if the saved groups are not the optimizer's.
+        ValueError: if the saved groups are not the optimizer's, or those of another kind of one.
     """
     saved = [(group["name"], len(group["params"])) for group in state["param_groups"]]
     ours = [(group["name"], len(group["params"])) for group in optimizer.param_groups]
@@ -112,6 +112,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
         raise ValueError(
             f"resume: the checkpoint's parameter groups are {_listed(saved)}, "
             f"this experiment's are {_listed(ours)}"
+        )
+    if state["param_groups"][0].keys() != optimizer.param_groups[0].keys():
+        raise ValueError(
+            "resume: the checkpoint's moments are of another kind of optimizer than "
+            f"{type(optimizer).__name__}; start from its weights with train.initial_weights"
         )
     optimizer.load_state_dict(
         {"state": state["state"], "param_groups": optimizer.state_dict()["param_groups"]}

@@ -124,6 +124,21 @@ def test_other_groups_are_refused(tmp_path):
         run(tmp_path, epochs=2, optimizer=optimizer, resume=last_state(tmp_path))
 
 
+def test_another_kind_of_optimizer_is_refused(tmp_path):
+    run(tmp_path, epochs=1)
+    adam = {"name": "adam", "lr": 0.01}
+    with pytest.raises(ValueError, match="of another kind of optimizer than Adam; start from"):
+        run(tmp_path, epochs=2, optimizer=adam, resume=last_state(tmp_path))
+
+
+def test_another_headline_has_a_best_score_of_its_own(tmp_path):
+    run(tmp_path, task=FlatTask(), epochs=1)
+    result = run(tmp_path, epochs=2, resume=last_state(tmp_path))
+    assert result.headline == "fit"
+    assert result.best_score < 0  # 0 was the other score's
+    assert result.best_path.name.startswith("best-00000012-")
+
+
 def test_another_network_is_refused(tmp_path):
     run(tmp_path, epochs=1)
     state = last_state(tmp_path)
