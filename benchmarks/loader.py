@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import torch
+from torchvision.transforms import v2
 
 from benchmarks.pairs import Ratio, median_ratio, paired_seconds
+from benchmarks.torchvision_data import TorchvisionDataset, torchvision_loader
 from engine.contract import Draws, EpochRequest
 from readers.coco import read_coco, write_coco
 from readers.index import ImageBoxesIndex, write_index
@@ -31,7 +32,8 @@ def measure() -> list[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
         index = _drawn(Path(folder))
         task = _task(index)
-        dataset = _TorchvisionDataset(index)
+        flip = v2.Compose([v2.RandomHorizontalFlip(0.5), v2.SanitizeBoundingBoxes()])
+        dataset = TorchvisionDataset(index, flip)
         pairs = paired_seconds(lambda: _ours(task), lambda: _theirs(dataset), pairs=7)
     ratio, low, high = median_ratio(pairs, inverse=True)
     rate = PICTURES / min(ours for ours, _ in pairs)
@@ -48,43 +50,9 @@ def _ours(task: DetectionTask) -> None:
         pass
 
 
-def _theirs(dataset: _TorchvisionDataset) -> None:
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=BATCH,
-        shuffle=True,
-        drop_last=True,
-        collate_fn=lambda items: tuple(zip(*items, strict=True)),
-    )
-    for _ in loader:
+def _theirs(dataset: TorchvisionDataset) -> None:
+    for _ in torchvision_loader(dataset, BATCH):
         pass
-
-
-class _TorchvisionDataset(torch.utils.data.Dataset):
-    """Pictures and boxes as torchvision's documentation loads them."""
-
-    def __init__(self, index: ImageBoxesIndex) -> None:
-        from torchvision.transforms import v2
-
-        self.records = [index[i] for i in range(len(index))]
-        self.transform = v2.Compose([v2.RandomHorizontalFlip(0.5), v2.SanitizeBoundingBoxes()])
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __getitem__(self, item: int) -> Any:
-        from torchvision import tv_tensors
-        from torchvision.io import ImageReadMode, decode_image
-
-        record = self.records[item]
-        picture = tv_tensors.Image(decode_image(str(record.path), mode=ImageReadMode.RGB))
-        boxes = tv_tensors.BoundingBoxes(
-            torch.from_numpy(np.array(record.boxes_xyxy, dtype=np.float32)),
-            format="XYXY",
-            canvas_size=(record.height, record.width),
-        )
-        labels = torch.from_numpy(np.array(record.labels) + 1)
-        return self.transform(picture, {"boxes": boxes, "labels": labels})
 
 
 def _task(index: ImageBoxesIndex) -> DetectionTask:

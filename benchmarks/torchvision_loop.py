@@ -13,11 +13,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torchvision.transforms import v2
 
 from benchmarks.logging_cost import local_run_log
 from benchmarks.pairs import Ratio, median_ratio, paired_seconds
+from benchmarks.torchvision_data import TorchvisionDataset, torchvision_loader
 from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
 from engine.loop import fit
@@ -111,13 +112,10 @@ def _reference(index: ImageBoxesIndex, task: LoopTask) -> None:
     network = task.build_network()
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=0.005, momentum=0.9, weight_decay=1e-4)
-    loader = torch.utils.data.DataLoader(
-        _ReferenceDataset(index),
-        batch_size=BATCH,
-        shuffle=True,
-        drop_last=True,
-        collate_fn=lambda items: tuple(zip(*items, strict=True)),
+    transform = v2.Compose(
+        [v2.RandomHorizontalFlip(0.5), v2.ToDtype(torch.float, scale=True), v2.ToPureTensor()]
     )
+    loader = torchvision_loader(TorchvisionDataset(index, transform), BATCH)
     warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.001, total_iters=10)
     meters: dict[str, SmoothedValue] = defaultdict(lambda: SmoothedValue(20))
     network.train()
@@ -136,32 +134,3 @@ def _reference(index: ImageBoxesIndex, task: LoopTask) -> None:
         if iteration % 20 == 0:
             str({name: (meter.median, meter.global_avg) for name, meter in meters.items()})
     torch.save({"model": network.state_dict(), "optimizer": optimizer.state_dict()}, "/dev/null")
-
-
-class _ReferenceDataset(torch.utils.data.Dataset):
-    """Pictures as floats in [0, 1] and targets, flipped half of the time."""
-
-    def __init__(self, index: ImageBoxesIndex) -> None:
-        from torchvision.transforms import v2
-
-        self.records = [index[i] for i in range(len(index))]
-        self.transform = v2.Compose(
-            [v2.RandomHorizontalFlip(0.5), v2.ToDtype(torch.float, scale=True), v2.ToPureTensor()]
-        )
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __getitem__(self, item: int) -> Any:
-        from torchvision import tv_tensors
-        from torchvision.io import ImageReadMode, decode_image
-
-        record = self.records[item]
-        picture = tv_tensors.Image(decode_image(str(record.path), mode=ImageReadMode.RGB))
-        boxes = tv_tensors.BoundingBoxes(
-            torch.from_numpy(np.array(record.boxes_xyxy, dtype=np.float32)),
-            format="XYXY",
-            canvas_size=(record.height, record.width),
-        )
-        labels = torch.from_numpy(np.array(record.labels) + 1)
-        return self.transform(picture, {"boxes": boxes, "labels": labels})
