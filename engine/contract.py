@@ -131,6 +131,10 @@ class Task(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End what the task has started (loader processes); whoever built the task calls it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Progress:

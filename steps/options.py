@@ -64,6 +64,9 @@ class StepCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the step, or print the resolved experiment if `--show` is given."""
+        # read when torch is imported: threads that spin while they wait make a training several
+        # times slower as soon as anything else wants the cores
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         try:
             if ctx.params.pop("show", False):
                 click.echo(load(ctx.params["config"], ctx.params["overrides"]).text, nl=False)

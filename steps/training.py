@@ -83,18 +83,22 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
     store = CheckpointStore(folder / "checkpoints")
     if start.state is not None:
         _take_over(start, run, store, dataset=dataset)
-    result = fit(
-        wiring_of(loaded).build_task(experiment, index=index),
-        experiment.train,
-        seed=experiment.seed,
-        log=run.log,
-        store=store,
-        device=device,
-        interruption=run.interruption,
-        resume=start.state,
-        config_digest=loaded.digest,
-        compat=experiment.compat,
-    )
+    task = wiring_of(loaded).build_task(experiment, index=index)
+    try:
+        result = fit(
+            task,
+            experiment.train,
+            seed=experiment.seed,
+            log=run.log,
+            store=store,
+            device=device,
+            interruption=run.interruption,
+            resume=start.state,
+            config_digest=loaded.digest,
+            compat=experiment.compat,
+        )
+    finally:
+        task.close()
     if run.identity is None:
         return Trained("", result, "")
     model_id = _pack_best(run, store, result, loaded=loaded, index=index)

@@ -260,4 +260,4 @@ class EvaluateConfig(SourceSchema):
     )
 
 
-DetectionCompat = Literal["all", "warmup_cap", "aspect_ratio_top_up"]
+DetectionCompat = Literal["all", "warmup_cap"]

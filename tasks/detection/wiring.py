@@ -11,7 +11,6 @@ from readers.index import ImageBoxesIndex
 from tasks.detection.prepare import prepare_data
 from tasks.detection.task import DetectionTask
 
-
 # which key of a source says where its labels are
 _LABELS = {"coco": "annotations", "yolo": "path", "voc": "root"}
 
