@@ -40,21 +40,31 @@ class Ratio:
 
 
 def paired_seconds(
-    ours: Callable[[], object], theirs: Callable[[], object], *, pairs: int = 5, warm: int = 1
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    pairs: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[tuple[float, float]]:
     """Return (seconds of ours, seconds of theirs) for each pair, run in turn after a warm-up.
 
     The order within a pair alternates, so that a drift of the machine's speed cancels.
+
+    Args:
+        ours: what we made.
+        theirs: what it is compared with.
+        pairs: how many.
+        clock: `time.process_time` for work of one thread, so that others on the machine do not
+            count.
     """
-    for _ in range(warm):
-        ours()
-        theirs()
+    ours()
+    theirs()
     results = []
     for pair in range(pairs):
         if pair % 2:
-            theirs_s, ours_s = _seconds(theirs), _seconds(ours)
+            theirs_s, ours_s = _seconds(theirs, clock), _seconds(ours, clock)
         else:
-            ours_s, theirs_s = _seconds(ours), _seconds(theirs)
+            ours_s, theirs_s = _seconds(ours, clock), _seconds(theirs, clock)
         results.append((ours_s, theirs_s))
     return results
 
@@ -65,7 +75,7 @@ def median_ratio(pairs: list[tuple[float, float]], *, inverse: bool = False) -> 
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
+    begin = clock()
     run()
-    return time.perf_counter() - begin
+    return clock() - begin

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from steps.devices import find_device
 from steps.options import working_folder
@@ -59,12 +62,22 @@ def train(
         TrainingDiverged: at a loss or gradient that is not finite.
         DatasetError, WeightsError, ResumeError, DeviceError: the user's to mend.
     """
+    _refuse_ranks()
     client = open_client(use_tracking_store())
     start = find_start(config, overrides, resume=resume, client=client)
     torch_device = find_device(device)
     prepare_run = prepare_run or start.prepare_run
     with open_run("train", start.loaded, tags={"prepare_run": prepare_run}) as run:
         return _train(start, run, device=torch_device, prepare_run=prepare_run)
+
+
+def _refuse_ranks() -> None:
+    """Tell a launcher's process that it would train alone, and every other one as well."""
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise click.UsageError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the train step is one process; start it "
+            "without a launcher, or unset WORLD_SIZE"
+        )
 
 
 def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Trained:
