@@ -186,12 +186,21 @@ class FreezeConfig(Schema):
     prefix: str = Field(
         min_length=1, description="Start of the module's name, e.g. `backbone.body`."
     )
+    from_epoch: int = Field(
+        0, ge=0, description="First epoch, counted from 0, in which the part is frozen."
+    )
     until_epoch: int | None = Field(
-        None, gt=0, description="First epoch in which the part trains; null: never."
+        None, gt=0, description="First epoch in which the part trains again; null: never."
     )
     norm_only: bool = Field(
         False, description="Keep only the batch norm in eval mode; the weights train."
     )
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> FreezeConfig:
+        if self.until_epoch is not None and self.until_epoch <= self.from_epoch:
+            raise ValueError("until_epoch must be greater than from_epoch")
+        return self
 
 
 class StopGuardConfig(Schema):

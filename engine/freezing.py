@@ -1,4 +1,4 @@
-"""Parts of a network that do not train, for good or until an epoch."""
+"""Parts of a network that do not train: always, until an epoch, or from one on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Freezing:
         Raises:
             ValueError: if nothing is left to train.
         """
-        active = [r for r in self._rules if r.until_epoch is None or epoch < r.until_epoch]
+        active = [rule for rule in self._rules if _is_active(rule, epoch)]
         weights = [rule.prefix for rule in active if not rule.norm_only]
         before = [parameter.requires_grad for _, parameter in self._parameters]
         for name, parameter in self._parameters:
@@ -62,6 +62,10 @@ class Freezing:
             if _is_under(name, [rule.prefix for rule in active]):
                 module.eval()
         return before != after
+
+
+def _is_active(rule: FreezeConfig, epoch: int) -> bool:
+    return rule.from_epoch <= epoch and (rule.until_epoch is None or epoch < rule.until_epoch)
 
 
 def _is_under(name: str, prefixes: Sequence[str]) -> bool:

@@ -159,6 +159,21 @@ def test_part_trains_from_its_epoch_on(tmp_path):
     assert not torch.equal(body[1], body[2])
 
 
+def test_part_stops_training_at_its_epoch_momentum_and_all(tmp_path):
+    run(
+        tmp_path,
+        epochs=3,
+        freeze=[{"prefix": "body", "from_epoch": 2}, {"prefix": "norm", "from_epoch": 2}],
+        checkpoint={"keep_every_epochs": 1},
+        optimizer={"name": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.1},
+    )
+    paths = sorted(tmp_path.glob("epoch-*"))
+    first, second, third = (torch.load(p, weights_only=True)["network"] for p in paths)
+    for name in first:
+        assert not torch.equal(first[name], second[name]), name
+        assert torch.equal(second[name], third[name]) == (not name.startswith("head")), name
+
+
 def test_norm_only_trains_weights_on_fixed_statistics():
     network = ToyTask().build_network().eval()
     Freezing(network, [FreezeConfig(prefix="norm", norm_only=True)]).apply(0)
