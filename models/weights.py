@@ -2,7 +2,7 @@
 
 Loading is strict: apart from a classifier that is not used, and from class predictors when the
 class count differs, every entry of the network must be filled. Weights that may fit in part belong
-to `train.initial` (engine/weights.py).
+to `train.initial_weights` (engine/weights.py).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_state_dict(weights: WeightsEnum | Path) -> dict[str, Tensor]:
         return dict(weights.get_state_dict(progress=False, check_hash=True))
     if weights.suffix == ".safetensors":
         raise WeightsError(
-            f"{weights}: safetensors files are read by train.initial; give a .pth file here"
+            f"{weights}: safetensors files are read by train.initial_weights; give a .pth here"
         )
     try:
         content = torch.load(weights, map_location="cpu", weights_only=True)
@@ -128,7 +128,7 @@ def load_strictly(
         source: what messages call the weights.
 
     Returns:
-        How it fitted; what was left out is also logged.
+        How it fitted; what was left out is also logged, as a warning unless it is a classifier.
 
     Raises:
         WeightsError: if another entry is missing or of another shape, or nothing fits at all.
@@ -150,7 +150,11 @@ def load_strictly(
     network.load_state_dict({name: tensors[name] for name in fit.loaded}, strict=False)
     left_out = [*fit.mismatched, *fit.unexpected]
     if left_out:
-        logger.info("%s: %d entries loaded, left out: %s", source, len(fit.loaded), left_out)
+        # a backbone's classifier is never used: no news
+        is_news = not all(name.startswith(CLASSIFIERS) for name in left_out)
+        level = logging.WARNING if is_news else logging.INFO
+        loaded, told = len(fit.loaded), _names(left_out)
+        logger.log(level, "%s: %d entries loaded, left out: %s", source, loaded, told)
     return fit
 
 

@@ -105,7 +105,18 @@ def test_a_classifier_of_another_class_count_is_left_out(tmp_path, caplog):
         fit = load_backbone(resnet18(weights=None), tmp_path / "seven.pth")
 
     assert list(fit.mismatched) == ["fc.bias", "fc.weight"]
-    assert "left out: ['fc.bias', 'fc.weight']" in caplog.text
+    assert "left out: fc.bias, fc.weight" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_predictor_that_is_left_out_is_told_without_asking_for_logs(caplog):
+    network = small_network()
+    tensors = {name: value.clone() for name, value in network.state_dict().items()}
+    last = list(tensors)[-1]
+    tensors[last] = torch.zeros(3, 3, 3)
+    load_strictly(network, tensors, free=[last], source="coco.pth")
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"left out: {last}" in record.getMessage()
 
 
 def test_a_hole_in_the_weights_is_refused_and_nothing_is_loaded():
