@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TAG = "mlflow.note.content"
 # MLflow cuts a tag here
 _LONGEST = 7900
+_MOST_EVENTS = 10
 _WORDS = {"FAILED": "failed", "KILLED": "killed"}
 
 
@@ -59,15 +60,21 @@ class Description:
             return replace(self, verdict=self.verdict.removesuffix(": running") + ": done")
         return self
 
-    def markdown(self) -> str:
-        """Return the text, cut where MLflow would."""
+    def markdown(self, events: Sequence[str] = ()) -> str:
+        """Return the text, cut where MLflow would.
+
+        Args:
+            events: what happened on the way and is not in the verdict; the last ones are listed.
+        """
         lines = [self.verdict, "", f"`{self.command}`", ""]
         if self.rows:
             lines += ["| | |", "|---|---|"]
             lines += [f"| {_cell(key)} | {_cell(value)} |" for key, value in self.rows.items()]
             lines.append("")
         if self.more:
-            lines.append(self.more)
+            lines += [self.more, ""]
+        told = [event for event in events if event.partition(": ")[2] not in self.verdict]
+        lines += [f"- {_cell(event)}" for event in told[-_MOST_EVENTS:]]
         return "\n".join(lines).strip()[:_LONGEST]
 
 

@@ -1,14 +1,18 @@
-"""The run of a step that needs none: joined where MLflow Projects made one, else left out."""
+"""The run that MLflow Projects made: joined by a step that needs none, told why it never began."""
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from steps.run_handle import RunHandle
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -21,3 +25,32 @@ def joined_run(step: str) -> Iterator[RunHandle | None]:
 
     with open_run(step, None) as run:
         yield run
+
+
+def tell_unopened_run(reason: str, *, exit_code: int) -> None:
+    """Say on the run that waits for this process why the step ended before it opened it.
+
+    Does nothing where the run was opened, and where MLflow was not imported yet: a wrong
+    configuration is told at once, on the error output alone.
+
+    Args:
+        reason: one sentence.
+        exit_code: the process's.
+    """
+    # opening a run takes its id out of the environment (steps/run_identity.py)
+    run_id = os.environ.get("MLFLOW_RUN_ID", "")
+    if not run_id or "mlflow" not in sys.modules or int(os.environ.get("RANK", "0")) > 0:
+        return
+    import mlflow
+
+    tags = {
+        "failure": reason,
+        "exit_code": str(exit_code),
+        "mlflow.note.content": f"**failed**: {reason}",
+    }
+    try:
+        client = mlflow.MlflowClient()
+        for key, value in tags.items():
+            client.set_tag(run_id, key, value[:4000])
+    except mlflow.MlflowException as error:
+        logger.warning("the reason could not be put on run %s: %s", run_id, error)

@@ -150,7 +150,8 @@ def _read(path: Path, *, named_at: Place | None = None) -> Node:
     what = "is a folder, not a YAML file" if path.is_dir() else "does not exist"
     message = f"{shown_path(path)} {what}{_nearest_file(path)}"
     if named_at is None:
-        raise ConfigError(message)
+        # `mlflow run` works in the project's folder, or in a copy of it, not in the user's
+        raise ConfigError(f"{message} (looked for in {path.absolute().parent})")
     raise config_error([Problem(named_at, ("extends",), message)])
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from steps.experiment import PROJECT_FOLDER, load
+from steps.joined_run import tell_unopened_run
 
 __all__ = [
     "DIVERGED",
@@ -76,6 +77,7 @@ class StepCommand(click.Command):
             raise
         except Exception as error:
             code = exit_code_of(error)
+            tell_unopened_run(_sentence(error), exit_code=FAILED if code is None else code)
             if code is None:
                 raise
             logger.debug("the step ends with exit code %d", code, exc_info=True)

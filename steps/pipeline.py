@@ -69,7 +69,8 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
 def _shown(loaded: Loaded) -> Shown:
     evaluate = loaded.experiment.evaluate
     pictures = [f"pictures/{number + 1:02d}" for number in range(evaluate.pictures)]
-    return Shown(headline=evaluate.headline, pictures=pictures)
+    split = evaluate.split.replace("+", "-")
+    return Shown(headline=evaluate.headline, split=split, pictures=pictures)
 
 
 def _child(run: RunHandle, step: str, parameters: Mapping[str, str]) -> Run:

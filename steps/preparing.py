@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from steps.experiment import load
 from steps.options import working_folder
-from steps.prepared import dataset_name, prepare_into
+from steps.prepared import dataset_digest, dataset_name, prepare_into
 from steps.runs import open_run
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def prepare(config: str | None, overrides: str, *, jobs: int) -> str:
         for path in sorted(output.glob("*.arrow")):
             run.artifact(path, "index")
         record_datasets(run, loaded, splits)
+        run.tag("dataset", f"{loaded.experiment.name} {dataset_digest(splits, '+'.join(splits))}")
         counts = ", ".join(f"{name} {summary.items}" for name, summary in splits.items())
         rows = {name: f"{s.items} items, digest `{s.digest[:12]}`" for name, s in splits.items()}
         run.describe(f"{loaded.experiment.name}: {counts} [report](quality.html)", rows)

@@ -172,4 +172,5 @@ def _leave_report(run: RunHandle, report: GateReport, *, scored: Scored, name: s
     content = {"model_name": name, **report.as_dict(), "facts": facts, "scores": scores}
     run.json(content, "gate.json")
     run.content(gate_page(report, title=name, facts=facts), "gate.html")
-    run.tags({"gate": "passed" if report.passed else "failed", "model_id": scored.model_id})
+    verdict = "passed" if report.passed else "failed"
+    run.tags({"gate": verdict, "model_id": scored.model_id, "dataset": scored.dataset})

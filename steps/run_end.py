@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REASON = 500
+# a diverged training names its samples by path; the store takes 8000
+_LONGEST_REASON = 4000
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,8 @@ class RunHandle:
         """Set the description as it is now; with an ending, say so in its first line."""
         if ending is not None:
             self._description = self._description.ended(ending.status, ending.reason)
-        self.tag(descriptions.TAG, self._description.markdown())
+        events = self.log.events if isinstance(self.log, MlflowRunLog) else []
+        self.tag(descriptions.TAG, self._description.markdown(events))
 
     def resume_from(self, run_id: str, *, until_update: int, scored_until: int) -> None:
         """Begin this run's curves and pictures with those of the run that it goes on from.

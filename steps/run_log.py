@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 WRITE_EVERY_S = 1.0
 # newer checkpoints replace one that still waits, so that short epochs do not fill the store
 CHECKPOINT_EVERY_S = 60.0
-SCORE_PREFIXES = ("val/", "test/", "val-test/")
+FINAL_PREFIXES = ("test/", "val-test/")
+SCORE_PREFIXES = ("val/", *FINAL_PREFIXES)
 MIRRORED_PREFIXES = SCORE_PREFIXES
 _MOST_POINTS_PER_RECORD = 1000
 _LARGEST_POINTS_FILE = 20 * 1024**2
@@ -81,6 +82,7 @@ class MlflowRunLog:
         self._display = display
         self._num_nonfinite = 0
         self._event_counts: dict[str, int] = {}
+        self.events: list[str] = []
         self._picture_queue: deque[tuple[str, np.ndarray, int, int]] = deque()
         self._write_lock = threading.Lock()
         self._has_picture_tag = False
@@ -109,7 +111,8 @@ class MlflowRunLog:
             self._picture_queue.append((name, picture.copy(), step, time_ms))
 
     def event(self, name: str, message: str, *, step: int) -> None:
-        """Record something rare: a line in the log, and a count under `guard/<name>`."""
+        """Record something rare: a line in the log and in `events`, a count `guard/<name>`."""
+        self.events.append(f"update {step}, {name}: {message}")
         logger.warning("%s (update %d): %s", name, step, message)
         self._event_counts[name] = self._event_counts.get(name, 0) + 1
         self._own.spool.append({"t": now_ms(), "s": step, "event": name, "message": message})
@@ -138,9 +141,12 @@ class MlflowRunLog:
     def scores(
         self, values: Mapping[str, float], *, model_id: str, dataset: tuple[str, str]
     ) -> None:
-        """Record final scores of a model on a data set (name and digest), at step 0."""
+        """Record final scores of a model on a data set (name and digest), at step 0.
+
+        The pipeline's run gets them too, but for those on `val`, of which it has the curve.
+        """
         link = {"model_id": model_id, "dataset_name": dataset[0], "dataset_digest": dataset[1]}
-        self._record(values, step=0, time_ms=now_ms(), link=link if model_id else None)
+        self._record(values, step=0, time_ms=now_ms(), link=link if model_id else {})
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Set tags; the last value of a key counts."""
@@ -252,12 +258,14 @@ class MlflowRunLog:
             if "x" in record:
                 self._num_nonfinite += len(record["x"])
                 record["m"]["guard/nonfinite_points"] = float(self._num_nonfinite)
-            if link is not None:
+            if link:
                 record["link"] = dict(link)
             self._own.spool.append(record)
         if self._parent is None:
             return
-        mirrored = {k: v for k, v in rounded.items() if k.startswith(MIRRORED_PREFIXES)}
+        # a final score on `val` would be a second first point of the curve that training drew
+        prefixes = MIRRORED_PREFIXES if link is None else FINAL_PREFIXES
+        mirrored = {k: v for k, v in rounded.items() if k.startswith(prefixes)}
         for part in _parts(mirrored):
             self._parent.spool.append(point_record(part, step=int(step), time_ms=time_ms))
 

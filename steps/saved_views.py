@@ -37,6 +37,7 @@ class Shown:
 
     Args:
         headline: the score that ranks runs, without its split (`mAP_50`).
+        split: what evaluate runs score, as metrics begin with it (`test`, `val-test`).
         scores: further scores, without split.
         losses: keys of `train/...`, `train/loss` first.
         rates: keys of `lr/...`.
@@ -45,6 +46,7 @@ class Shown:
     """
 
     headline: str
+    split: str = "test"
     scores: Sequence[str] = ()
     losses: Sequence[str] = ("train/loss",)
     rates: Sequence[str] = ("lr/base",)
@@ -133,9 +135,9 @@ def ui_instructions(tracking_uri: str, experiment_id: str, run_id: str) -> str:
 
 
 def _pipelines(shown: Shown) -> dict[str, Any]:
+    final = [f"{shown.split}/{shown.headline}"] if shown.split != "val" else []
     columns = [
-        _metric(f"test/{shown.headline}"),
-        _metric(f"val/{shown.headline}"),
+        *(_metric(key) for key in (*final, f"val/{shown.headline}")),
         "attributes.`Models`",
         "attributes.`Dataset`",
         _tag("task"),

@@ -80,7 +80,9 @@ def test_a_relative_file_is_found_in_the_project_too(
 def test_a_file_that_is_not_there_is_told_with_the_nearest_name(write) -> None:
     write(SMALL, "quickstart.yaml")
     said = complaints("quikstart.yaml")
-    assert said == "quikstart.yaml does not exist; did you mean quickstart.yaml?"
+    assert said == (
+        f"quikstart.yaml does not exist; did you mean quickstart.yaml? (looked for in {Path.cwd()})"
+    )
 
 
 def test_all_problems_of_a_file_are_told_at_once_with_their_lines(write) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from steps.runs import open_run
 
@@ -59,6 +60,24 @@ def test_description_has_verdict_command_and_table(client, loaded):
     assert lines[2].startswith("`python -m steps.evaluate")
     assert "| data | a\\|b |" in lines
     assert lines[-1] == "more"
+
+
+def test_description_tells_what_happened_on_the_way(client, loaded):
+    with open_run("train", loaded) as run:
+        run.log.event("initial_weights", "12 tensors loaded, 2 missing (head.a, head.b)", step=0)
+        run.describe("mAP 0.590")
+    lines = client.get_run(run.run_id).data.tags["mlflow.note.content"].splitlines()
+    assert lines[0] == "mAP 0.590"
+    assert lines[-1] == (
+        "- update 0, initial_weights: 12 tensors loaded, 2 missing (head.a, head.b)"
+    )
+
+
+def test_a_long_reason_keeps_the_samples_that_it_names(client):
+    names = ", ".join(f"/data/pictures/{number:040d}.jpg" for number in range(16))
+    with pytest.raises(ValueError, match="samples"), open_run("prepare", None) as run:
+        raise ValueError(f"samples: {names}")
+    assert client.get_run(run.run_id).data.tags["failure"].endswith(f"{15:040d}.jpg")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +156,33 @@ def test_scores_and_pictures_show_on_the_pipelines_run(client, loaded, monkeypat
     assert child.data.tags["pipeline"] == parent.data.tags["pipeline"]
     assert parent.info.run_name.endswith(parent.data.tags["pipeline"])
     assert len(parent.info.run_name) <= 18
+
+
+def test_final_scores_on_val_stay_off_the_curve_of_the_pipelines_run(client, loaded, monkeypatch):
+    import mlflow
+
+    with open_run("pipeline", loaded) as pipeline:
+        child_id = _projects_run(client, **{"mlflow.parentRunId": pipeline.run_id})
+        mlflow.end_run()
+        monkeypatch.setenv("MLFLOW_RUN_ID", child_id)
+        with open_run("evaluate", loaded) as run:
+            run.scores({"val/mAP": 0.5})
+            run.scores({"test/mAP": 0.4})
+    assert client.get_run(pipeline.run_id).data.metrics == {"test/mAP": 0.4}
+    assert client.get_run(child_id).data.metrics == {"val/mAP": 0.5, "test/mAP": 0.4}
+
+
+def test_a_step_that_fails_before_its_run_is_open_says_why_on_it(client, monkeypatch):
+    from steps.evaluate import main
+
+    run_id = _projects_run(client)
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    done = CliRunner().invoke(main, ["--train-run", "f" * 32])
+    assert done.exit_code == 1
+    tags = client.get_run(run_id).data.tags
+    assert tags["exit_code"] == "1"
+    assert "config.yaml cannot be read" in tags["failure"]
+    assert tags["mlflow.note.content"] == f"**failed**: {tags['failure']}"
 
 
 def test_other_ranks_do_not_touch_mlflow(client, monkeypatch):

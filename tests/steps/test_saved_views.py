@@ -40,6 +40,21 @@ def test_training_runs_are_ranked_by_the_best_score():
     assert state["selectedColumns"][0] == state["orderByKey"]
 
 
+@pytest.mark.parametrize(
+    ("split", "columns"),
+    [
+        ("val-test", ["val-test/mAP", "val/mAP"]),
+        ("val", ["val/mAP"]),
+        ("test", ["test/mAP", "val/mAP"]),
+    ],
+)
+def test_pipelines_show_the_score_of_the_split_that_is_evaluated(split, columns):
+    tags = view_tags(Shown("mAP", split=split), now_ms=5)
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.sf-runs"])["state"])
+    shown = [c for c in state["selectedColumns"] if c.startswith("metrics.")]
+    assert shown == [f"metrics.`{key}`" for key in columns]
+
+
 def test_every_card_lies_in_a_section():
     state = _state("sf-curves")
     sections = {section["uuid"] for section in state["compareRunSections"]}
