@@ -17,7 +17,7 @@ from steps.experiment import Loaded, load
 from steps.options import PROJECT_FOLDER
 from steps.run_handle import RunHandle
 from steps.runs import open_run
-from steps.saved_views import Shown, ui_instructions, write_saved_views
+from steps.saved_views import shown_of, ui_instructions, write_saved_views
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -44,7 +44,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
     """
     loaded = load(config, overrides)
     with open_run("pipeline", loaded) as run:
-        write_saved_views(run.client, run.experiment_id, _shown(loaded))
+        write_saved_views(run.client, run.experiment_id, shown_of(loaded))
         experiment = loaded.experiment
         given = {"config": str(config or ""), "set": overrides}
         prepare = _child(run, "prepare", given)
@@ -64,13 +64,6 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
         scores = {k: v for k, v in evaluate.data.metrics.items() if not k.startswith("system/")}
         run.describe(verdict, _rows(loaded, scores, version))
         return _farewell(run, verdict, version)
-
-
-def _shown(loaded: Loaded) -> Shown:
-    evaluate = loaded.experiment.evaluate
-    pictures = [f"pictures/{number + 1:02d}" for number in range(evaluate.pictures)]
-    split = evaluate.split.replace("+", "-")
-    return Shown(headline=evaluate.headline, split=split, pictures=pictures)
 
 
 def _child(run: RunHandle, step: str, parameters: Mapping[str, str]) -> Run:

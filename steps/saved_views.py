@@ -20,6 +20,8 @@ from steps.tracking_store import database_file, without_credentials
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from steps.experiment import Loaded
+
 logger = logging.getLogger(__name__)
 
 PIPELINES = "sf-runs"
@@ -58,6 +60,14 @@ class Shown:
         "train.batch_size",
         "seed",
     )
+
+
+def shown_of(loaded: Loaded) -> Shown:
+    """Return what the runs of an experiment record."""
+    evaluate = loaded.experiment.evaluate
+    pictures = [f"pictures/{number + 1:02d}" for number in range(evaluate.pictures)]
+    split = evaluate.split.replace("+", "-")
+    return Shown(headline=evaluate.headline, split=split, pictures=pictures)
 
 
 def write_saved_views(client: MlflowClient, experiment_id: str, shown: Shown) -> None:

@@ -17,6 +17,7 @@ from steps.prepared import dataset_digest, dataset_name, prepared_index, wiring_
 from steps.preparing import record_datasets
 from steps.resuming import Start, find_start
 from steps.runs import open_run
+from steps.saved_views import shown_of, write_saved_views
 from steps.tracking_store import open_client, use_tracking_store
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
 
     loaded = start.loaded
     experiment = loaded.experiment
+    if run.identity is not None and not run.identity.parent_id:
+        write_saved_views(run.client, run.experiment_id, shown_of(loaded))
     index = prepared_index(loaded, prepare_run=prepare_run, run_id=run.run_id)
     splits = wiring_of(loaded).summarise(experiment, index=index)
     record_datasets(run, loaded, {name: splits[name] for name in ("train", "val")})

@@ -1,5 +1,6 @@
 """The train command refuses what it cannot do."""
 
+import pytest
 from click.testing import CliRunner
 
 
@@ -10,3 +11,29 @@ def test_launcher_with_several_processes_is_refused(monkeypatch):
     result = CliRunner().invoke(main, [])
     assert result.exit_code == 2
     assert "WORLD_SIZE=4: the train step is one process" in result.output
+
+
+@pytest.mark.parametrize("has_parent", [False, True])
+def test_training_started_alone_brings_the_saved_views(has_parent, client, monkeypatch):
+    import mlflow
+
+    from readers.records import DatasetError
+    from steps import training
+    from steps.runs import open_run
+
+    def no_data(*arguments, **named):
+        raise DatasetError("no data")
+
+    monkeypatch.setattr(training, "prepared_index", no_data)
+    experiment_id = client.create_experiment("views")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment_id)
+    if has_parent:
+        with open_run("pipeline", None) as pipeline:
+            tags = {"mlflow.parentRunId": pipeline.run_id}
+            mlflow.end_run()
+            run_id = client.create_run(experiment_id, tags=tags).info.run_id
+            monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    with pytest.raises(DatasetError):
+        training.train(None, "", device="cpu", prepare_run="", resume="")
+    views = [key for key in client.get_experiment(experiment_id).tags if "sharedViewState" in key]
+    assert len(views) == (0 if has_parent else 3)
