@@ -7,6 +7,7 @@ passes between them are run ids.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
         train = _child(run, "train", {**chosen, "prepare_run": prepare.info.run_id})
         evaluate = _child(run, "evaluate", {"train_run": train.info.run_id, "device": device})
         verdict = str(evaluate.data.tags.get("mlflow.note.content", "")).split("\n")[0]
-        run.tag("dataset", evaluate.data.tags.get("dataset", ""))
+        _take_over_data(run, evaluate)
         version = ""
         if experiment.register_ is not None:
             register = _child(run, "register", {"evaluate_run": evaluate.info.run_id})
@@ -122,6 +123,14 @@ def _end_children() -> None:
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def _take_over_data(run: RunHandle, evaluate: Run) -> None:
+    """Name on the parent the data that the headline is about: the runs table shows it."""
+    run.tag("dataset", evaluate.data.tags.get("dataset", ""))
+    for one in evaluate.inputs.dataset_inputs if evaluate.inputs else ():
+        source = json.loads(one.dataset.source).get("uri", "")
+        run.dataset(one.dataset.name, digest=one.dataset.digest, context="test", source=source)
 
 
 def _rows(loaded: Loaded, scores: Mapping[str, float], version: str) -> dict[str, str]:

@@ -225,6 +225,10 @@ def _line(keys: Sequence[str], *, scale: str = "linear") -> Mapping[str, Any]:
         "selectedMetricKeys": list(keys),
         "scaleType": scale,
         "xAxisKey": "step",
+        # a card smooths heavily unless told not to
+        "lineSmoothness": 0,
+        "useGlobalLineSmoothing": False,
+        "displayPoints": True,
         "runsCountToCompare": 10,
         "range": {},
         "deleted": False,
