@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.interrupt import Interrupted
+from steps.devices import find_device
 from steps.experiment import Loaded, load
 from steps.options import PROJECT_FOLDER
 from steps.run_handle import RunHandle
@@ -47,6 +48,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
     with open_run("pipeline", loaded) as run:
         write_saved_views(run.client, run.experiment_id, shown_of(loaded))
         experiment = loaded.experiment
+        find_device(device)  # told before the data is prepared, which may take long
         given = {"config": str(config or ""), "set": overrides}
         prepare = _child(run, "prepare", given)
         chosen = {**given, "device": device}

@@ -45,8 +45,10 @@ def predict(request: Request) -> str:
         UnknownModelError, ModelError: if the model cannot be used.
         VideoError: if a video cannot be decoded.
     """
-    source = Path(request.input_path)
-    folder = Path(request.output) if request.output else _new_folder(request)
+    # `mlflow run` works in the project's folder: messages say where a relative path led
+    source = Path(request.input_path).expanduser().absolute()
+    given = Path(request.output).expanduser().absolute() if request.output else None
+    folder = given or _new_folder(request)
     with joined_run("predict") as run:
         # before the model is loaded: these mistakes should be told at once
         if not source.exists():
