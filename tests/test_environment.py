@@ -45,3 +45,13 @@ def test_everything_but_python_and_pip_stands_in_the_pip_section():
     sections, _ = _pins()
     names = {s.split("=")[0] for s in sections if isinstance(s, str)}
     assert names == {"python", "pip"}
+
+
+def test_mlflow_reads_the_whole_environment_for_virtualenv_and_uv():
+    from mlflow.utils.environment import _PythonEnv
+
+    read = _PythonEnv.from_conda_yaml(str(ROOT / "conda.yaml"))
+    sections, pins = _pins()
+    assert f"python={read.python}" in sections
+    assert read.build_dependencies == ["pip"]
+    assert read.dependencies == [f"{name}=={pin}" for name, pin in pins.items()]
