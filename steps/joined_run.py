@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,8 +29,7 @@ def joined_run(step: str) -> Iterator[RunHandle | None]:
 def tell_unopened_run(reason: str, *, exit_code: int) -> None:
     """Say on the run that waits for this process why the step ended before it opened it.
 
-    Does nothing where the run was opened, and where MLflow was not imported yet: a wrong
-    configuration is told at once, on the error output alone.
+    Does nothing where the run was opened, or where no run waits.
 
     Args:
         reason: one sentence.
@@ -39,7 +37,7 @@ def tell_unopened_run(reason: str, *, exit_code: int) -> None:
     """
     # opening a run takes its id out of the environment (steps/run_identity.py)
     run_id = os.environ.get("MLFLOW_RUN_ID", "")
-    if not run_id or "mlflow" not in sys.modules or int(os.environ.get("RANK", "0")) > 0:
+    if not run_id or int(os.environ.get("RANK", "0")) > 0:
         return
     import mlflow
 

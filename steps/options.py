@@ -77,13 +77,15 @@ class StepCommand(click.Command):
             raise
         except Exception as error:
             code = exit_code_of(error)
-            tell_unopened_run(_sentence(error), exit_code=FAILED if code is None else code)
             if code is None:
+                tell_unopened_run(_sentence(error), exit_code=FAILED)
                 raise
             logger.debug("the step ends with exit code %d", code, exc_info=True)
             # configuration problems are printed bare, so that editors find file and line
             sentence = _sentence(error) if code == USAGE else f"Error: {_sentence(error)}"
             click.echo(sentence, err=True)
+            # after the answer, since it may have to import mlflow first
+            tell_unopened_run(_sentence(error), exit_code=code)
             ctx.exit(code)
 
 

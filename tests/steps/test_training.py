@@ -37,3 +37,17 @@ def test_training_started_alone_brings_the_saved_views(has_parent, client, monke
         training.train(None, "", device="cpu", prepare_run="", resume="")
     views = [key for key in client.get_experiment(experiment_id).tags if "sharedViewState" in key]
     assert len(views) == (0 if has_parent else 3)
+
+
+def test_configuration_error_stands_on_the_run_that_waits(client, monkeypatch, tmp_path):
+    from steps.train import main
+
+    config = tmp_path / "wrong.yaml"
+    config.write_text("name: x\ntask: detections\n")
+    run_id = client.create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    result = CliRunner().invoke(main, ["--config", str(config)])
+    assert result.exit_code == 2
+    tags = client.get_run(run_id).data.tags
+    assert "detections" in tags["failure"]
+    assert tags["exit_code"] == "2"
