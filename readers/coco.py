@@ -7,6 +7,7 @@ and `class_ids` leads back.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -123,6 +124,8 @@ def _load(path: Path) -> dict[str, Any]:
         raise DatasetError(f"{path}: not UTF-8 text ({error.reason})") from error
     except json.JSONDecodeError as error:
         raise DatasetError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:  # nested without end, numbers of 5000 digits
+        raise DatasetError(f"{path}: not readable as JSON: {error}") from error
     if not isinstance(content, dict):
         kind = type(content).__name__
         raise DatasetError(
@@ -213,8 +216,9 @@ class _Reading:
                 self.findings.warn("unknown-image-id", where, message, action="box dropped")
                 continue
             box = (image, annotation.get("category_id"), annotation.get("bbox"))
-            first = first_boxes.get(key)
-            if key is not None:
+            first = None
+            if isinstance(key, int | str):
+                first = first_boxes.get(key)
                 first_boxes.setdefault(key, box)
             if first == box:
                 message = "the same id and box come twice"
@@ -258,15 +262,24 @@ class _Reading:
             name=name,
             where=where,
             is_crowd=bool(annotation.get("iscrowd")),
-            area=float(area) if isinstance(area, int | float) else None,
+            area=_number(area) if isinstance(area, int | float) else None,
         )
 
 
 def _size(image: Mapping) -> Size | None:
     width, height = image.get("width"), image.get("height")
-    if isinstance(width, int | float) and isinstance(height, int | float) and width and height:
-        return int(width), int(height)
-    return None
+    if not isinstance(width, int | float) or not isinstance(height, int | float):
+        return None
+    sides = _number(width), _number(height)
+    return (int(sides[0]), int(sides[1])) if all(map(math.isfinite, sides)) and all(sides) else None
+
+
+def _number(value: float) -> float:
+    """Return a number of the file; a whole one beyond the range of floats becomes infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _box_xyxy(bbox: Any) -> Box | None:
@@ -274,5 +287,5 @@ def _box_xyxy(bbox: Any) -> Box | None:
         return None
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in bbox):
         return None
-    x, y, width, height = map(float, bbox)
+    x, y, width, height = map(_number, bbox)
     return x, y, x + width, y + height

@@ -172,6 +172,8 @@ def _bytes_of(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a null byte in the name
+        raise DatasetError(f"{str(path)!r}: cannot be read: {error}") from error
 
 
 def _decode(data: bytes) -> np.ndarray | None:

@@ -6,6 +6,7 @@ time), decides how each is turned, cleans its boxes and tells what it found.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def _record(
     entry: PictureEntry, probe: ImageInfo | DatasetError, findings: FindingLog
 ) -> ImageBoxes | None:
     if isinstance(probe, DatasetError):
-        is_missing = not entry.path.exists()
+        is_missing = not os.path.exists(entry.path)  # noqa: PTH110 - False for names that cannot be
         code = "missing-picture" if is_missing else "unreadable-picture"
         message = f"{entry.path}: no such file" if is_missing else str(probe)
         _lose(entry, code, message, findings)

@@ -8,6 +8,7 @@ left edge, and `xmax` is the right edge, end exclusive.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ def _listed(root: Path, image_set: str) -> list[tuple[str, str]]:
     lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
     for number, line in enumerate(lines, start=1):
         name = line.strip()
-        if not (root / "Annotations" / f"{name}.xml").exists():  # names may hold blanks
+        # names may hold blanks, or be anything where the file is no list
+        if not os.path.exists(root / "Annotations" / f"{name}.xml"):  # noqa: PTH110
             name = LISTED.sub("", name)
         if Path(name).suffix.lower() in IMAGE_ENDINGS:
             name = str(Path(name).with_suffix(""))
@@ -139,7 +141,7 @@ def _parse(path: Path, findings: FindingLog) -> VocAnnotation | None:
 
 
 def _names_in(annotations: Iterable[VocAnnotation | None], root: Path) -> list[str]:
-    found = {item.name for labels in annotations if labels for item in labels.objects}
+    found = {item.name for labels in annotations if labels for item in labels.objects} - {""}
     if not found:
         raise DatasetError(f"{root}: no object in Annotations has a name")
     return sorted(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
@@ -57,6 +58,8 @@ def parse_annotation(path: Path) -> VocAnnotation:
         raise
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a null byte in the name
+        raise DatasetError(f"{str(path)!r}: cannot be read: {error}") from error
     walk = _Walk()
     try:
         walk.parse(data)
@@ -66,7 +69,9 @@ def parse_annotation(path: Path) -> VocAnnotation:
     if walk.root != "annotation":
         raise DatasetError(f"{path}: <annotation> is expected, not <{walk.root}>")
     sides = [_number(walk.texts.get(f"size/{key}")) for key in ("width", "height")]
-    size = (int(sides[0]), int(sides[1])) if sides[0] and sides[1] else None
+    size = None
+    if sides[0] and sides[1] and math.isfinite(sides[0]) and math.isfinite(sides[1]):
+        size = (int(sides[0]), int(sides[1]))
     return VocAnnotation(walk.texts.get("filename", ""), size, tuple(walk.objects))
 
 

@@ -169,8 +169,8 @@ class _LabelFile:
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
             code, action = "unreadable-label-file", "taken as background"
-        except UnicodeDecodeError as error:
-            message = f"not UTF-8 text ({error.reason})"
+        except ValueError as error:  # no UTF-8, or a null byte in the name
+            message = f"not UTF-8 text ({getattr(error, 'reason', error)})"
             code, action = "unreadable-label-file", "taken as background"
         self.findings.warn(code, self.path.name, message, action=action, image_id=self.image_id)
         return None

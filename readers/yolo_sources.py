@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,8 @@ def _load(path: Path) -> Mapping[str, Any]:
         line = f":{mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
         raise DatasetError(f"{path}{line}: not YAML: {problem}") from error
+    except RecursionError as error:
+        raise DatasetError(f"{path}: is nested too deeply for a data.yaml") from error
     if not isinstance(content, dict):
         raise DatasetError(f"{path}: not a data.yaml; keys train, val and names are needed")
     return content
@@ -155,7 +158,8 @@ def _of_list(path: Path, root: Path) -> Iterator[tuple[Path, str]]:
         if not name:
             continue
         places = [path.parent / name, root / name]
-        found = next((place for place in places if place.exists()), places[0])
+        # os.path: False for a name that cannot be, where the file is no list
+        found = next((place for place in places if os.path.exists(place)), places[0])  # noqa: PTH110
         yield found, f"{path.name}:{number}"
 
 
@@ -183,7 +187,7 @@ def _class_names(
     elif isinstance(names, dict):
         listed = _names_by_number(names, path)
     elif isinstance(names, list) and names:
-        listed = [str(name) for name in names]
+        listed = [_name(name, path) for name in names]
     elif isinstance(count, int) and count > 0:
         listed = [f"class_{number}" for number in range(count)]
     else:
@@ -198,10 +202,16 @@ def _class_names(
 
 def _names_by_number(names: Mapping[Any, Any], path: Path) -> list[str]:
     try:
-        by_number = {int(key): str(name) for key, name in names.items()}
-    except ValueError:
+        by_number = {int(key): _name(name, path) for key, name in names.items()}
+    except (TypeError, ValueError, OverflowError):
         raise DatasetError(f"{path}: keys of `names` must be class numbers: {names}") from None
     if sorted(by_number) != list(range(len(by_number))):
         keys = ", ".join(map(str, sorted(by_number)))
         raise DatasetError(f"{path}: `names` must be numbered 0 to n-1 without a gap, not {keys}")
     return [by_number[number] for number in range(len(by_number))]
+
+
+def _name(name: Any, path: Path) -> str:
+    if name is None or not str(name).strip():
+        raise DatasetError(f"{path}: a class in `names` has no name")
+    return str(name)

@@ -15,6 +15,7 @@ from readers.index import ImageBoxesIndex
 from readers.records import DatasetError, Finding, ImageBoxes
 
 SIDE = 448  # px; twice the thumbnail, so that lines stay smooth
+FAR = 1e9  # px; boxes of any numbers at all are drawn as if they ended there
 MARGIN = 0.25  # how far beyond the frame a box is shown, share of the side
 GREEN, RED, GREY = (60, 180, 90), (230, 40, 40), (128, 128, 128)
 SIDES = (8, 16, 32, 64, 128, 256, 512)  # px, edges of the table of box sizes
@@ -72,12 +73,13 @@ def _drawn(picture: np.ndarray, record: ImageBoxes, box_xyxy: Sequence[float] | 
     size = max(1, round(record.width * scale)), max(1, round(record.height * scale))
     canvas: np.ndarray = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
     shift = np.zeros(2)
-    if box_xyxy is not None:
-        canvas, shift = _with_margin(canvas, np.asarray(box_xyxy) * scale)
+    wrong = None if box_xyxy is None else np.clip(box_xyxy, -FAR, FAR) * scale
+    if wrong is not None:
+        canvas, shift = _with_margin(canvas, wrong)
     for box in record.boxes_xyxy:
         _rectangle(canvas, box * scale, shift, color=GREEN)
-    if box_xyxy is not None:
-        _rectangle(canvas, np.asarray(box_xyxy) * scale, shift, color=RED)
+    if wrong is not None:
+        _rectangle(canvas, wrong, shift, color=RED)
     return canvas
 
 

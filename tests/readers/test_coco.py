@@ -133,6 +133,8 @@ def test_one_image_id_for_two_files_is_an_error(tmp_path):
     [
         ('{"images": [],\n "annotations": [,]}', r"instances\.json:2: not JSON"),
         ("[]", "holds a list"),
+        ("[" * 100_000, "not readable as JSON"),
+        ('{"images": 1' + "0" * 5000 + "}", "not readable as JSON"),
         ('{"images": []}', "`annotations` must be a list"),
         ('{"images": [], "annotations": [], "categories": []}', "`categories` is empty"),
         (
@@ -155,6 +157,30 @@ def test_what_is_no_coco_file_is_told(tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DatasetError, match=message):
         list(read_coco(tmp_path, path).records)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"bbox": [10, 10, 10**400, 30]}, "non-finite-box"),
+        ({"area": 10**400}, None),
+        ({"id": [1]}, None),
+    ],
+)
+def test_values_beyond_any_measure_are_findings(tmp_path, keys, expected):
+    _, found = read(tmp_path, {**box(1), **keys}, box(2))
+    told = [code for _, code in codes(found) if code != "missing-keys"]
+    assert told == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize("name", ["a\0b.png", "x" * 5000])
+def test_file_name_that_cannot_be_is_a_missing_picture(tmp_path, name):
+    images = [
+        {"id": 1, "file_name": "a.png", "width": float("nan"), "height": 72},
+        {"id": 2, "file_name": name, "width": 96, "height": 72},
+    ]
+    _, found = read(tmp_path, box(1), images=images)
+    assert ("warning", "missing-picture") in codes(found)
 
 
 def test_missing_file_and_folder_are_told(tmp_path):

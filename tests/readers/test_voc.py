@@ -63,6 +63,28 @@ def test_classes_are_sorted_or_given(tmp_path):
     assert (list(found.class_names), records[0].labels.tolist()) == (["dog", "cat", "cow"], [0, 1])
 
 
+def test_object_without_a_name_is_an_error_and_no_class(tmp_path):
+    annotated(tmp_path, thing("dog"), thing(""))
+    _, found = read(tmp_path)
+    assert found.class_names == ["dog"]
+    assert [(item.severity, item.code) for item in found.findings] == [("error", "unknown-class")]
+
+
+def test_list_that_is_no_text_loses_its_pictures(tmp_path):
+    annotated(tmp_path, thing())
+    lists = tmp_path / "ImageSets" / "Main" / "all.txt"
+    lists.write_text(f"a\nb\0c\n{'x' * 5000}\n")
+    records, _ = read(tmp_path)
+    assert len(records) == 1
+
+
+@pytest.mark.parametrize("side", ["nan", "inf", "1e999"])
+def test_size_that_is_no_number_is_taken_from_the_picture(tmp_path, side):
+    annotated(tmp_path, thing(), size=(side, 72))
+    records, _ = read(tmp_path)
+    assert records[0].width == 96
+
+
 def test_unknown_class_is_an_error_with_line_and_nearest_name(tmp_path):
     annotated(tmp_path, thing("cat"), thing("gog"))
     _, found = read(tmp_path, classes=("cat", "dog"))

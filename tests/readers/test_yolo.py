@@ -151,6 +151,8 @@ def test_data_yaml_finds_its_pictures(tmp_path, yaml):
         ("train: images\nnames: [a, a]\n", "train", "'a' comes twice"),
         ("train: images\n  names: [a]\n", "train", r"data\.yaml:2: not YAML"),
         ("- images\n", "train", r"not a data\.yaml"),
+        ("train: .\nnames: [a, null]", "train", "a class in `names` has no name"),
+        ("a: " + "[" * 5000, "train", "nested too deeply"),
     ],
 )
 def test_wrong_data_yaml_is_told(tmp_path, yaml, split, message):

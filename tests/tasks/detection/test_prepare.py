@@ -174,7 +174,15 @@ def test_counts_have_tables_of_sizes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "box", [None, (10, 10, 40, 30), (10, 10, 10, 10), (-30, 5, 20, 90), (1e9, 1e9, 2e9, 2e9)]
+    "box",
+    [
+        None,
+        (10, 10, 40, 30),
+        (10, 10, 10, 10),
+        (-30, 5, 20, 90),
+        (1e9, 1e9, 2e9, 2e9),
+        (-1e300, 5, 1e308, 30),
+    ],
 )
 def test_any_finding_can_be_drawn(tmp_path, box):
     source = build_coco(tmp_path / "set", images=2)
