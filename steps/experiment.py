@@ -70,7 +70,7 @@ class DetectionExperiment(BaseModel):
         description="Name of the experiment; the names of its runs begin with it.",
     )
     task: Literal["detection"] = Field(description="The vision task.")
-    seed: int = Field(0, ge=0, description="Seed of every random draw of the training.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of every random draw of the training.")
     compat: tuple[DetectionCompat, ...] = Field(
         (), description="Defects of a reference to keep, by name; `[all]`: the reference as it is."
     )

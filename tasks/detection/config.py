@@ -20,7 +20,9 @@ class SyntheticSource(SourceSchema):
     format: Literal["synthetic"]
     images: int = Field(gt=0, description="How many scenes.")
     size: int = Field(160, ge=64, le=2048, description="Side of a scene, px.")
-    seed: int = Field(ge=0, description="Seed of the drawing; other splits take other seeds.")
+    seed: int = Field(
+        ge=0, lt=2**32, description="Seed of the drawing; other splits take other seeds."
+    )
 
 
 DetectionSource = Annotated[

@@ -120,6 +120,7 @@ def test_all_problems_of_a_file_are_told_at_once_with_their_lines(write) -> None
         ("train:\n", "train:\n  lr: 1\n", "unknown key 'lr'; did you mean train.optimizer.lr?"),
         ("task: detection", "task: detection\ntrain.epochs: 3", "nested: write it below `train:`"),
         ("train:\n", "train:\n  ema: 0.9\n", "train.ema: 0.9 is not allowed: must be a section"),
+        ("name: small", f"name: small\nseed: {2**63}", "seed: 9223372036854775808 is not allowed"),
         ("lr: 0.1", "lr: .inf", "e.yaml:14: train.optimizer.lr: .inf is not allowed: must be a f"),
         (
             "{name: slim_resnet}",
