@@ -53,6 +53,7 @@ _EXIT_CODES = {
 }
 # how a value that only the network or the data can refuse is told: its key, then the sentence
 _KEYED = re.compile(r"(train|model|data|evaluate|resume)(\.\w+)*: ")
+_SQL_ASIDES = re.compile(r"\s*\n(?:\[SQL: |\(Background on this error at: )")
 _DEVICE = re.compile(r"auto|cpu|cuda(?::[0-9]+)?")
 
 logger = logging.getLogger(__name__)
@@ -168,7 +169,8 @@ def exit_code_of(error: BaseException) -> int | None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    # the statement and the link that SQLAlchemy adds to its errors help nobody who runs a step
+    return _SQL_ASIDES.split(str(error))[0] or type(error).__name__
 
 
 def _none_if_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str | None:

@@ -126,6 +126,8 @@ def open_client(uri: str) -> MlflowClient:
     init_store(uri)
     import mlflow
 
+    # MLflow logs each database error with its traceback before it raises it
+    logging.getLogger("mlflow.store.db.utils").addFilter(_without_tracebacks)
     mlflow.set_tracking_uri(uri)
     try:
         return mlflow.MlflowClient(tracking_uri=uri)
@@ -133,6 +135,10 @@ def open_client(uri: str) -> MlflowClient:
         raise StoreError(
             f"{without_credentials(uri)}: the tracking store cannot be opened: {error}"
         ) from error
+
+
+def _without_tracebacks(record: logging.LogRecord) -> bool:
+    return not record.exc_info
 
 
 def find_experiment(client: MlflowClient, uri: str, name: str) -> str:

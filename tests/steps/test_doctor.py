@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from steps import checks, store_check
 from steps.doctor import main
 from steps.provenance import is_process_alive, process_start
-from steps.tracking_store import use_tracking_store
+from steps.tracking_store import open_client, use_tracking_store
 
 
 def _doctor(*arguments):
@@ -112,6 +112,17 @@ def test_a_database_of_another_mlflow_is_told_how_to_upgrade(store, tmp_path):
     check = store_check.check_store()
     assert check.verdict == "FAIL"
     assert "mlflow db upgrade" in check.advice
+
+
+def test_a_database_error_is_raised_and_not_logged_as_well(store, caplog):
+    import logging
+
+    open_client(store)
+    log = logging.getLogger("mlflow.store.db.utils")
+    log.error("told with its traceback", exc_info=ValueError())
+    log.error("told")
+    assert "told" in caplog.messages
+    assert "told with its traceback" not in caplog.messages
 
 
 def test_the_default_store_does_not_depend_on_the_current_folder(monkeypatch, tmp_path):

@@ -95,6 +95,16 @@ def test_expected_errors_are_one_sentence_and_an_exit_code(
     assert (result.exit_code, result.stderr) == (code, said)
 
 
+@pytest.mark.parametrize("aside", ["[SQL: SELECT 1\nFROM x]", "(Background on this error at: y)"])
+def test_a_database_error_is_told_without_its_statement(aside: str) -> None:
+    @options.step_command()
+    def failing() -> None:
+        raise DatasetError(f"(sqlite3.OperationalError) database or disk is full\n{aside}\n")
+
+    result = CliRunner().invoke(failing)
+    assert result.stderr == "Error: (sqlite3.OperationalError) database or disk is full\n"
+
+
 def test_divergence_is_exit_code_4_and_an_interruption_1() -> None:
     from engine.guard import TrainingDiverged
     from engine.interrupt import Interrupted
