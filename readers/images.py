@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ IMAGE_ENDINGS = frozenset(
 SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP", "GIF"})
 DECODE_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+PNG_START = b"\x89PNG\r\n\x1a\n"
 # Brightest 8-bit value that counts as nearly black: 12-bit sensor data kept in 16 bits reaches 15.
 DARK_LIMIT = 15
 
@@ -139,6 +141,8 @@ def probe_image(path: str | Path) -> ImageInfo:
     header = _header(data)
     is_truncated = header is not None and _ends_early(data, header.format)
     is_sure = header is not None and header.format in SURE_FORMATS
+    if header is not None and header.format == "PNG" and not _png_is_intact(data):
+        is_sure = False  # such a file ends a training hours later
     if header is not None and is_sure and not header.is_deep and not is_truncated:
         return ImageInfo(header.width, header.height, header.orientation, content)
     pixels = decode_image(data, turn=1, name=str(path))
@@ -244,6 +248,21 @@ def _ends_early(data: bytes, kind: str) -> bool:
         return b"IEND" not in data[-4096:]
     if kind == "WEBP":
         return len(data) < int.from_bytes(data[4:8], "little") + 8
+    return False
+
+
+def _png_is_intact(data: bytes) -> bool:
+    """Tell whether every chunk matches its checksum. Source: PNG specification, section 5.3."""
+    at, view = len(PNG_START), memoryview(data)
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(view[at : at + 4])
+        if end + 4 > len(data) or zlib.crc32(view[at + 4 : end]) != int.from_bytes(
+            view[end : end + 4]
+        ):
+            return False
+        if data[at + 4 : at + 8] == b"IEND":
+            return True
+        at = end + 4
     return False
 
 

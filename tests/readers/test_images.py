@@ -148,6 +148,18 @@ def test_truncated_png_cannot_be_used(tmp_path):
         probe_image(path)
 
 
+def test_damage_within_a_png_is_found_when_it_is_probed(tmp_path):
+    path = tmp_path / "a.png"
+    noise = np.random.RandomState(0).randint(0, 256, (32, 32, 3), np.uint8)
+    data = bytearray(cv2.imencode(".png", noise)[1])
+    path.write_bytes(data)
+    assert probe_image(path).width == 32
+    data[len(data) // 2] ^= 0x5A
+    path.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"a\.png: not a picture that can be decoded"):
+        probe_image(path)
+
+
 def test_probe_believes_the_header_without_decoding(tmp_path):
     """A PNG whose pixels are rubbish has a size all the same."""
 
