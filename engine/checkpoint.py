@@ -138,8 +138,8 @@ class CheckpointStore:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except _UNREADABLE as error:
             raise CheckpointError(
-                f"{path}: not a checkpoint that may be read: it must hold tensors and plain "
-                "values only"
+                f"{path}: not a checkpoint that may be read: it is torn, or holds more than "
+                "tensors and plain values"
             ) from error
         if not isinstance(state, dict):
             raise CheckpointError(f"{path}: holds a {type(state).__name__}, not a training state")
