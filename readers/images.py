@@ -25,7 +25,7 @@ IMAGE_ENDINGS = frozenset(
     {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".jp2", ".avif"}
 )
 # What both header parser and decoder surely read; anything else is decoded once when probed.
-SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP", "GIF"})
+SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP"})
 DECODE_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 PNG_START = b"\x89PNG\r\n\x1a\n"

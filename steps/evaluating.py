@@ -52,7 +52,9 @@ def evaluate(
     with open_run("evaluate", loaded, tags=tags) as run:
         predictor, model_id = _predictor(train_run, checkpoint, config or "", device=torch_device)
         prepare_run = "" if config or not train_run else _prepare_run(client, train_run)
-        index = prepared_index(loaded, prepare_run=prepare_run, run_id=run.run_id)
+        index = prepared_index(
+            loaded, prepare_run=prepare_run, run_id=run.run_id, is_inherited=True
+        )
         return _score(run, loaded, predictor, index=index, model_id=model_id)
 
 

@@ -26,7 +26,7 @@ def joined_run(step: str) -> Iterator[RunHandle | None]:
         yield run
 
 
-def tell_unopened_run(reason: str, *, exit_code: int) -> None:
+def tell_unopened_run(reason: str, *, exit_code: int, status: str = "FAILED") -> None:
     """Say on the run that waits for this process why the step ended before it opened it.
 
     Does nothing where the run was opened, or where no run waits.
@@ -34,6 +34,7 @@ def tell_unopened_run(reason: str, *, exit_code: int) -> None:
     Args:
         reason: one sentence.
         exit_code: the process's.
+        status: that the run ends with; `mlflow run`, if it still lives, says FAILED itself.
     """
     # opening a run takes its id out of the environment (steps/run_identity.py)
     run_id = os.environ.get("MLFLOW_RUN_ID", "")
@@ -50,5 +51,6 @@ def tell_unopened_run(reason: str, *, exit_code: int) -> None:
         client = mlflow.MlflowClient()
         for key, value in tags.items():
             client.set_tag(run_id, key, value[:4000])
+        client.set_terminated(run_id, status)
     except mlflow.MlflowException as error:
         logger.warning("the reason could not be put on run %s: %s", run_id, error)

@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +70,9 @@ class StepCommand(click.Command):
         # read when torch is imported: threads that spin while they wait make a training several
         # times slower as soon as anything else wants the cores
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        if os.environ.get("MLFLOW_RUN_ID"):
+            # until the run is opened and takes over, nobody else would end it
+            signal.signal(signal.SIGTERM, _end_unopened_run)
         try:
             if ctx.params.pop("show", False):
                 click.echo(load(ctx.params["config"], ctx.params["overrides"]).text, nl=False)
@@ -88,6 +92,12 @@ class StepCommand(click.Command):
             # after the answer, since it may have to import mlflow first
             tell_unopened_run(_sentence(error), exit_code=code)
             ctx.exit(code)
+
+
+def _end_unopened_run(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    tell_unopened_run("interrupted by SIGTERM before it began", exit_code=FAILED, status="KILLED")
+    raise SystemExit(128 + number)
 
 
 def step_command(**attributes: Any) -> Callable[[Callable[..., Any]], StepCommand]:

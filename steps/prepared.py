@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steps.options import working_folder
 
 if TYPE_CHECKING:
     from steps.experiment import Loaded
     from tasks.catalogue import SplitSummary, Wiring
+
+
+# beside the indexes: the data that they were made from
+DATA_FILE = "data.json"
 
 
 class PreparedError(Exception):
@@ -33,30 +38,52 @@ def prepare_into(loaded: Loaded, output: Path, *, jobs: int) -> Mapping[str, Spl
         DatasetError: when a data set cannot be used; the report is in `output` all the same.
     """
     output.mkdir(parents=True, exist_ok=True)
-    return wiring_of(loaded).prepare(
+    splits = wiring_of(loaded).prepare(
         loaded.experiment, base=loaded.base, working=working_folder(), output=output, jobs=jobs
     )
+    (output / DATA_FILE).write_text(json.dumps(_data_of(loaded), indent=1) + "\n")
+    return splits
 
 
-def prepared_index(loaded: Loaded, *, prepare_run: str, run_id: str) -> Path:
+def prepared_index(
+    loaded: Loaded, *, prepare_run: str, run_id: str, is_inherited: bool = False
+) -> Path:
     """Return the folder with the experiment's split indexes.
 
     Args:
         loaded: the experiment.
         prepare_run: the prepare run whose index is taken; empty: prepare now.
         run_id: this run; a new or fetched index goes into its working folder.
+        is_inherited: the prepare run was not named now, but by the run that this one goes on
+            from; if its data is other, the experiment's own is prepared instead.
 
     Raises:
-        PreparedError: when the prepare run has no index.
+        PreparedError: when the prepare run has no index, or one of other data.
         DatasetError: when the data cannot be used.
     """
     runs = working_folder() / "runs"
-    if not prepare_run:
-        prepare_into(loaded, runs / run_id / "index", jobs=1)
-        return runs / run_id / "index"
-    if any((runs / prepare_run / "index").glob("*.arrow")):
-        return runs / prepare_run / "index"
-    return _fetch(prepare_run, runs / run_id)
+    if prepare_run:
+        is_here = any((runs / prepare_run / "index").glob("*.arrow"))
+        folder = runs / prepare_run / "index" if is_here else _fetch(prepare_run, runs / run_id)
+        if _is_of(loaded, folder):
+            return folder
+        if not is_inherited:
+            raise PreparedError(
+                f"prepare run {prepare_run!r}: it prepared other data than `data` of "
+                f"{loaded.path.name} names; prepare this experiment, or give no prepare run"
+            )
+    prepare_into(loaded, runs / run_id / "index", jobs=1)
+    return runs / run_id / "index"
+
+
+def _is_of(loaded: Loaded, index: Path) -> bool:
+    """Tell whether an index was made from the data that the experiment names."""
+    noted = index / DATA_FILE
+    return not noted.exists() or json.loads(noted.read_text()) == _data_of(loaded)
+
+
+def _data_of(loaded: Loaded) -> Any:
+    return json.loads(json.dumps(wiring_of(loaded).data_key(loaded.experiment)))
 
 
 def dataset_name(experiment: str, split: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from steps.experiment import load
 from steps.options import working_folder
-from steps.prepared import dataset_digest, dataset_name, prepare_into
+from steps.prepared import DATA_FILE, dataset_digest, dataset_name, prepare_into
 from steps.runs import open_run
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def prepare(config: str | None, overrides: str, *, jobs: int) -> str:
             splits = prepare_into(loaded, output, jobs=jobs or os.cpu_count() or 1)
         finally:
             _leave_reports(run, output)
-        for path in sorted(output.glob("*.arrow")):
+        for path in [*sorted(output.glob("*.arrow")), output / DATA_FILE]:
             run.artifact(path, "index")
         record_datasets(run, loaded, splits)
         run.tag("dataset", f"{loaded.experiment.name} {dataset_digest(splits, '+'.join(splits))}")

@@ -67,8 +67,8 @@ def train(
     client = open_client(use_tracking_store())
     start = find_start(config, overrides, resume=resume, client=client)
     torch_device = find_device(device)
-    prepare_run = prepare_run or start.prepare_run
-    with open_run("train", start.loaded, tags={"prepare_run": prepare_run}) as run:
+    tags = {"prepare_run": prepare_run or start.prepare_run}
+    with open_run("train", start.loaded, tags=tags) as run:
         return _train(start, run, device=torch_device, prepare_run=prepare_run)
 
 
@@ -89,7 +89,12 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
     experiment = loaded.experiment
     if run.identity is not None and not run.identity.parent_id:
         write_saved_views(run.client, run.experiment_id, shown_of(loaded))
-    index = prepared_index(loaded, prepare_run=prepare_run, run_id=run.run_id)
+    index = prepared_index(
+        loaded,
+        prepare_run=prepare_run or start.prepare_run,
+        run_id=run.run_id,
+        is_inherited=not prepare_run,
+    )
     splits = wiring_of(loaded).summarise(experiment, index=index)
     record_datasets(run, loaded, {name: splits[name] for name in ("train", "val")})
     dataset = f"{dataset_name(experiment.name, 'train')} {dataset_digest(splits, 'train')}"

@@ -41,6 +41,10 @@ class Wiring(Protocol):
         """Summarise a folder that `prepare` wrote."""
         ...
 
+    def data_key(self, experiment: Any) -> Mapping[str, Any]:
+        """Return the part of the experiment that decides what `prepare` makes, as JSON values."""
+        ...
+
     def build_task(self, experiment: Any, *, index: Path) -> Task:
         """Return the task that the engine trains and evaluates."""
         ...

@@ -50,6 +50,11 @@ def summarise(experiment: Any, *, index: Path) -> Mapping[str, DetectionSplit]:
     }
 
 
+def data_key(experiment: Any) -> Mapping[str, Any]:
+    """Return the sources of the splits; what is done with the pictures later does not count."""
+    return experiment.data.model_dump(mode="json", include={"train", "val", "test", "splits"})
+
+
 def build_task(experiment: Any, *, index: Path) -> DetectionTask:
     """Return the detection task over the prepared splits in the folder `index`."""
     return DetectionTask(

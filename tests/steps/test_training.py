@@ -1,7 +1,17 @@
 """The train command refuses what it cannot do."""
 
+import signal
+
 import pytest
 from click.testing import CliRunner
+
+
+@pytest.fixture(autouse=True)
+def _own_signals():
+    """A command takes SIGTERM over for as long as its process lives."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_launcher_with_several_processes_is_refused(monkeypatch):
@@ -51,3 +61,15 @@ def test_configuration_error_stands_on_the_run_that_waits(client, monkeypatch, t
     tags = client.get_run(run_id).data.tags
     assert "detections" in tags["failure"]
     assert tags["exit_code"] == "2"
+
+
+def test_sigterm_before_the_run_is_opened_ends_it_as_killed(client, monkeypatch):
+    from steps.options import _end_unopened_run
+
+    run_id = client.create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    with pytest.raises(SystemExit):
+        _end_unopened_run(signal.SIGTERM, None)
+    run = client.get_run(run_id)
+    assert run.info.status == "KILLED"
+    assert run.data.tags["failure"] == "interrupted by SIGTERM before it began"
