@@ -46,4 +46,4 @@ def test_set_is_trained_evaluated_and_registered(config, client, store, tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (model,) = client.search_registered_models()
-    assert client.get_model_version_by_alias(model.name, "candidate").version == "1"
+    assert str(client.get_model_version_by_alias(model.name, "candidate").version) == "1"
