@@ -182,7 +182,8 @@ def test_read_ahead_raises_what_loading_raised():
         list(read_ahead(load, [1, 2]))
 
 
-def test_workers_outlast_the_signal_that_ends_the_training():
+def test_workers_outlast_the_signal_that_ends_the_training(monkeypatch):
+    monkeypatch.setattr("tasks.loading.LAST_SECONDS", 300)  # a loaded machine takes its time
     # a service manager sends SIGTERM to all of a job's processes; the update is still finished
     loader = make_loader()
     batches = loader.batches(request(workers=2))
