@@ -2,7 +2,8 @@
 
 Each starts from what a training loop has in hand at every evaluation: the ground truth, read
 once, and the detections, ours as the arrays that the network returns, pycocotools' as the dicts
-that it asks for (making those is not counted). Ours also makes the tables by class, picture and size.
+that it asks for (making those is not counted). Ours also makes the tables by class, picture and
+size.
 """
 
 from __future__ import annotations
