@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -14,7 +14,7 @@ from benchmarks.logging_cost import local_run_log
 from benchmarks.pairs import Ratio, median_ratio, paired_seconds
 from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
-from engine.contract import Batch, Draws, EpochRequest, Evaluation, RunLog
+from engine.contract import Batch, Draws, EpochRequest, Evaluation, Losses, RunLog
 from engine.loop import fit
 
 UPDATES = 60
@@ -64,11 +64,12 @@ class ConvTask:
         """Return the batch as it is."""
         return batch
 
-    def losses(self, network: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def losses(self, network: nn.Module, batch: Batch) -> Losses:
         """Return four terms, as a detector has."""
         pictures, labels = batch.inputs
         loss = nn.functional.cross_entropy(network(pictures), labels) / 4
-        return {name: loss for name in ("classifier", "box_reg", "objectness", "rpn_box_reg")}
+        terms = ("classifier", "box_reg", "objectness", "rpn_box_reg")
+        return Losses({name: loss for name in terms})
 
     def evaluate(
         self, network: nn.Module, split: str, *, device: torch.device, detail: bool
@@ -110,7 +111,7 @@ def _bare(task: ConvTask) -> None:
     request = EpochRequest(0, 0, 0, 1, 0, Draws(0))
     for batch in task.train_batches(request):
         optimizer.zero_grad(set_to_none=True)
-        total = torch.stack(list(task.losses(network, batch).values())).sum()
+        total = torch.stack(list(task.losses(network, batch).terms.values())).sum()
         total.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 10.0)
         optimizer.step()

@@ -70,6 +70,21 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """What a task makes of one batch, all as 0-d tensors on the device.
+
+    Args:
+        terms: name -> weighted loss term; the loop backpropagates their sum and logs each as
+            `train/<name>`. One that is not finite stops the training.
+        measures: name -> something worth a curve beside them (an accuracy), without a gradient;
+            logged as `train/<name>` too. NaN where the batch does not define it.
+    """
+
+    terms: Mapping[str, torch.Tensor]
+    measures: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What came of evaluating a network on a split.
 
@@ -114,8 +129,8 @@ class Task(Protocol):
         """Finish a batch that is already on the device (normalise, multi-scale)."""
         ...
 
-    def losses(self, network: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """Return the weighted loss terms, each a 0-d tensor; the loop backpropagates their sum.
+    def losses(self, network: nn.Module, batch: Batch) -> Losses:
+        """Return the weighted loss terms of a batch, and what is measured beside them.
 
         `network(...)` is called exactly once, so that a distributed wrapper works.
         """

@@ -8,8 +8,8 @@ log window on CUDA.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -66,12 +66,14 @@ class BatchTrace:
         ids: this rank's samples.
         names: the loss terms' names.
         values: (terms + 1,) float32 on the device: the terms, then their sum.
+        measures: name -> 0-d float32 on the device, what the task measured beside the losses.
     """
 
     iteration: int
     ids: Sequence[str]
     names: tuple[str, ...]
     values: torch.Tensor
+    measures: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,12 @@ class Reading:
 
     Args:
         terms: name -> value, for each batch; `loss` is their sum.
+        measures: name -> value, for each batch; NaN where a rank's batch did not define it.
         norm: the gradient's norm before clipping.
     """
 
     terms: Sequence[Mapping[str, float]]
+    measures: Sequence[Mapping[str, float]]
     norm: float
 
     @property
@@ -137,18 +141,15 @@ class FiniteGuard:
         traces, self._traces = self._traces, []
         if not traces:
             return []
-        parts = [
-            tensor
-            for trace in traces
-            for tensor in (*(batch.values for batch in trace.batches), trace.norm.reshape(1))
-        ]
+        parts = [tensor for trace in traces for tensor in (*_values(trace), trace.norm.reshape(1))]
         values = iter(mean_over_ranks(torch.cat(parts)).tolist())
         readings = []
         for trace in traces:
-            terms = [
-                {name: next(values) for name in (*batch.names, "loss")} for batch in trace.batches
-            ]
-            reading = Reading(terms=terms, norm=next(values))
+            terms, measures = [], []
+            for batch in trace.batches:
+                terms.append({name: next(values) for name in (*batch.names, "loss")})
+                measures.append({name: next(values) for name in batch.measures})
+            reading = Reading(terms=terms, measures=measures, norm=next(values))
             self._check(trace, reading)
             readings.append(reading)
         return readings
@@ -184,3 +185,10 @@ class FiniteGuard:
             terms={name: value for name, value in terms.items() if name in batches[0].names},
             ids=[name for share in gather_objects(ids) for name in share],
         )
+
+
+def _values(trace: UpdateTrace) -> Iterator[torch.Tensor]:
+    """Yield the batches' losses and measures, each as a vector."""
+    for batch in trace.batches:
+        yield batch.values
+        yield from (value.reshape(1) for value in batch.measures.values())

@@ -75,7 +75,7 @@ def fit(  # noqa: PLR0913  (called once a run; each argument is another party)
         interruption: turns signals into an orderly end, where it is installed.
         resume: a checkpoint's content.
         config_digest: the experiment's, to notice a resume with another one.
-        compat: reference defects to keep; the loop knows `warmup_cap` (and `all`).
+        compat: reference defects to keep; the loop knows `warmup_cap` and `lr_curve`.
 
     Raises:
         TrainingDiverged: at the first loss or gradient that is not finite.

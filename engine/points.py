@@ -49,7 +49,7 @@ class PointLog:
         """Add losses and gradient norms that were read from the device."""
         window = self._state.window
         for reading in readings:
-            for terms in reading.terms:
+            for terms in (*reading.terms, *reading.measures):
                 for name, value in terms.items():
                     window.add(f"train/{name}", value)
             window.add(_NORM, reading.norm)

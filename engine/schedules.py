@@ -97,6 +97,37 @@ def capped_warmup(warmup: WarmupConfig | None, *, first_epoch_batches: int) -> W
     return warmup.model_copy(update={"updates": updates}) if updates > 0 else None
 
 
+def lagging_lr_factor(
+    update: int, *, timeline: Timeline, schedule: ScheduleConfig, warmup: WarmupConfig | None
+) -> float:
+    """Return the factor as a schedule gives it that is stepped after each update.
+
+    The first update has the full rate and the second none; after a linear warm-up (from 0) the
+    rate stays where the warm-up left it until an epoch begins. Arguments as for `lr_factor`.
+
+    Source: seed UFLDv2 (`compat: [lr_curve]`).
+
+    Raises:
+        ValueError: for a curve that the seed does not have.
+    """
+    is_multistep = isinstance(schedule, MultistepConfig) and schedule.per == "epoch"
+    is_cosine = isinstance(schedule, CosineConfig) and schedule.per == "update"
+    if isinstance(warmup, SteppedWarmupConfig) or not (is_multistep or is_cosine):
+        raise ValueError(
+            "compat: lr_curve is for train.schedule multistep (per: epoch) or cosine (per: update)"
+            " with a linear warm-up or none"
+        )
+    before, length = update - 1, 0 if warmup is None else warmup.updates
+    if before < 0:
+        return 1.0
+    if before < length:
+        return before / length
+    epoch = timeline.epoch_of(before)
+    if is_multistep and timeline.starts[epoch] < length:
+        return (length - 1) / length
+    return _curve(before, epoch, timeline=timeline, skipped=0, schedule=schedule)
+
+
 def _linear_warmup(update: int, warmup: LinearWarmupConfig) -> float:
     if update >= warmup.updates:
         return 1.0

@@ -14,7 +14,7 @@ from engine.distributed import rank, world_size
 from engine.guard import FiniteGuard
 from engine.interrupt import Interruption
 from engine.points import PointLog
-from engine.schedules import Timeline, capped_warmup, lr_factor
+from engine.schedules import Timeline, capped_warmup, lagging_lr_factor, lr_factor
 from engine.state import TrainingState
 from engine.updater import Updater
 
@@ -57,12 +57,13 @@ class Training:
             log, state, num_batches=num_batches, num_updates=self.timeline.updates, device=device
         )
         self._warmup = config.warmup
-        if {"warmup_cap", "all"} & set(compat):
+        if "warmup_cap" in compat:
             self._warmup = capped_warmup(config.warmup, first_epoch_batches=num_batches[0])
+        self._lr_factor = lagging_lr_factor if "lr_curve" in compat else lr_factor
 
     def lr_factor(self) -> float:
         """Return the learning rate's factor for the next update."""
-        return lr_factor(
+        return self._lr_factor(
             self.state.update,
             timeline=self.timeline,
             schedule=self.config.schedule,

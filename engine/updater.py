@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -84,7 +84,8 @@ class Updater:
         batch = to_device(batch, self._device, channels_last=config.channels_last)
         batch = self._task.prepare_batch(batch, update=state.update, draws=state.draws)
         with self._sharing_gradients(is_last), self._autocast():
-            terms = dict(self._task.losses(self._network, batch))
+            losses = self._task.losses(self._network, batch)
+            terms = dict(losses.terms)
             total = torch.stack([term.float() for term in terms.values()]).sum()
             loss = total / config.accumulate
             if state.scaler.is_enabled():
@@ -92,8 +93,13 @@ class Updater:
                 loss = loss * torch.where(torch.isfinite(total), 1.0, torch.nan)
         with self._sharing_gradients(is_last):
             state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        values = torch.stack([*(term.detach().float() for term in terms.values()), total.detach()])
-        return BatchTrace(iteration=iteration, ids=batch.ids, names=tuple(terms), values=values)
+        return BatchTrace(
+            iteration=iteration,
+            ids=batch.ids,
+            names=tuple(terms),
+            values=torch.stack([*_plain(terms.values()), total.detach()]),
+            measures=dict(zip(losses.measures, _plain(losses.measures.values()), strict=True)),
+        )
 
     def _clip(self) -> torch.Tensor:
         """Limit the gradient as configured; return its norm before that, 0-d float32."""
@@ -128,6 +134,10 @@ class Updater:
         if isinstance(self._network, DistributedDataParallel) and not is_last:
             return self._network.no_sync()
         return contextlib.nullcontext()
+
+
+def _plain(values: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [value.detach().float() for value in values]
 
 
 def _is_nonfinite(losses: Sequence[torch.Tensor], norm: torch.Tensor) -> torch.Tensor:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.parity.kinds import (
-    DETECTION,
     ELSEWHERE,
+    KINDS,
     fixture_files,
     fixture_folder,
     unknown_files,
@@ -64,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     for task in sorted(config.stash[_TASKS]):
-        for path in unknown_files(fixture_folder(config, task), DETECTION + ELSEWHERE):
+        for path in unknown_files(fixture_folder(config, task), KINDS[task] + ELSEWHERE):
             terminalreporter.write_line(f"fixture of unknown kind, not tested: {path}")
 
 

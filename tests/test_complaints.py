@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from engine.checkpoint import CheckpointStore
-from engine.contract import Draws, EpochRequest
+from engine.contract import Draws, EpochRequest, Losses
 from models.detection.build import build_detector
 from tasks.detection import samples
 from tasks.detection.config import DetectionModelConfig
@@ -46,7 +46,7 @@ class SlopeTask(ToyTask):
     """Its gradient is 1 for everything that trains."""
 
     def losses(self, network, batch):
-        return {"sum": sum(p.sum() for p in network.parameters() if p.requires_grad)}
+        return Losses({"sum": sum(p.sum() for p in network.parameters() if p.requires_grad)})
 
 
 def test_unfreezing_a_part_leaves_the_momentum_of_the_others(tmp_path):

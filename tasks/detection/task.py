@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.contract import Batch, Draws, EpochRequest, Evaluation
+from engine.contract import Batch, Draws, EpochRequest, Evaluation, Losses
 from models.detection.build import build_detector
 from readers.index import ImageBoxesIndex, concat
 from tasks.detection.augment import build_augment
@@ -86,11 +86,11 @@ class DetectionTask:
         """Return the batch as pictures in [0, 1] and targets, made on the device."""
         return Batch(unpack(batch.inputs), batch.ids)
 
-    def losses(self, network: nn.Module, batch: Batch) -> dict[str, torch.Tensor]:
+    def losses(self, network: nn.Module, batch: Batch) -> Losses:
         """Return torchvision's loss terms without the `loss_` before their names."""
         images, targets = batch.inputs
         terms = network(images, targets)
-        return {name.removeprefix("loss_"): term for name, term in terms.items()}
+        return Losses({name.removeprefix("loss_"): term for name, term in terms.items()})
 
     def evaluate(
         self, network: nn.Module, split: str, *, device: torch.device, detail: bool

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from engine.contract import Losses
 from engine.guard import BatchTrace, FiniteGuard, TrainingDiverged, UpdateTrace
 from tests.engine.running import ListLog, assert_same, last_state, run
 from tests.engine.toy_task import ToyTask
@@ -16,13 +17,13 @@ class SpoiltTask(ToyTask):
         self.call, self.loss, self.gradient, self.calls = call, loss, gradient, 0
 
     def losses(self, network, batch):
-        square = super().losses(network, batch)["square"]
+        square = super().losses(network, batch).terms["square"]
         is_bad = self.calls == self.call
         self.calls += 1
         if not is_bad:
-            return {"square": square, "other": 0.1 * square}
+            return Losses({"square": square, "other": 0.1 * square})
         square.register_hook(lambda gradient: gradient * self.gradient)
-        return {"square": square, "other": 0.1 * square * self.loss}
+        return Losses({"square": square, "other": 0.1 * square * self.loss})
 
 
 @pytest.mark.parametrize("call", [0, 4, 8], ids=["first update", "mid-epoch", "second epoch"])

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from engine.contract import Evaluation
+from engine.contract import Evaluation, Losses
 from tests.engine.running import ListLog, last_state, run
 from tests.engine.toy_task import ToyTask
 
@@ -37,7 +37,7 @@ def test_points_of_a_window(tmp_path):
     step, values = log.points[0]
     assert step == 2
     assert set(values) == {
-        "train/loss", "train/square", "grad/norm", "lr/base", "time/data_s", "time/step_s",
+        "train/loss", "train/square", "train/within", "grad/norm", "lr/base", "time/data_s", "time/step_s",
         "time/images_per_s", "memory/peak_gib", "progress/epoch",
     }  # fmt: skip
     assert values["progress/epoch"] == pytest.approx(2 / 6)
@@ -159,3 +159,18 @@ def test_warmup_cap_is_the_reference_s(tmp_path):
     assert rates == pytest.approx(
         [0.01 * (0.001 * (1 - x) + x) for x in (0, 0.2, 0.4, 0.6, 0.8, 1)]
     )
+
+
+def test_measures_become_curves_beside_the_losses_and_join_no_sum(tmp_path):
+    class Measured(ToyTask):
+        def losses(self, network, batch):
+            terms = super().losses(network, batch).terms
+            return Losses(
+                terms, measures={"half": torch.tensor(0.5), "undefined": torch.nan * torch.ones(())}
+            )
+
+    log = ListLog()
+    run(tmp_path, task=Measured(), log=log, epochs=1)
+    assert {value for _, value in log.curve("train/half")} == {0.5}
+    assert log.curve("train/loss") == log.curve("train/square")
+    assert log.curve("train/undefined") == []

@@ -4,7 +4,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from engine.config import LinearWarmupConfig, ScheduleConfig, SteppedWarmupConfig
-from engine.schedules import SCHEDULES, Timeline, capped_warmup, lr_factor
+from engine.schedules import (
+    SCHEDULES,
+    Timeline,
+    capped_warmup,
+    lagging_lr_factor,
+    lr_factor,
+)
 
 SCHEDULE = TypeAdapter(ScheduleConfig)
 STEPPED = SteppedWarmupConfig(name="stepped", epochs=2, start_factor=0.25)
@@ -97,3 +103,9 @@ def test_reference_cuts_the_warmup_to_the_first_epoch(batches, expected):
 def test_cut_leaves_other_warmups_alone():
     assert capped_warmup(STEPPED, first_epoch_batches=1) is STEPPED
     assert capped_warmup(None, first_epoch_batches=1) is None
+
+
+def test_a_lagging_schedule_is_for_the_curves_of_its_seed():
+    schedule = SCHEDULE.validate_python({"name": "linear"})
+    with pytest.raises(ValueError, match="lr_curve is for train"):
+        lagging_lr_factor(0, timeline=Timeline.of([2]), schedule=schedule, warmup=None)

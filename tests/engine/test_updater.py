@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.config import FreezeConfig
-from engine.contract import Batch, Draws, EpochRequest, Evaluation
+from engine.contract import Batch, Draws, EpochRequest, Evaluation, Losses
 from engine.freezing import Freezing
 from engine.state import build_state
 from engine.updater import Updater
@@ -28,7 +28,8 @@ class ScaledTask(PlainTask):
         self.scale = scale
 
     def losses(self, network, batch):
-        return {name: self.scale * term for name, term in super().losses(network, batch).items()}
+        terms = super().losses(network, batch).terms
+        return Losses({name: self.scale * term for name, term in terms.items()})
 
 
 def weights(folder):
@@ -214,7 +215,7 @@ def test_channels_last_reaches_weights_and_pictures(tmp_path):
                 batch.inputs["pictures"].is_contiguous(memory_format=torch.channels_last)
             )
             layouts.append(network.weight.is_contiguous(memory_format=torch.channels_last))
-            return {"sum": network(batch.inputs["pictures"]).mean()}
+            return Losses({"sum": network(batch.inputs["pictures"]).mean()})
 
         def evaluate(self, network, split, *, device, detail):
             return Evaluation({"score": 0.0}, headline="score")

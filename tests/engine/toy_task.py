@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from engine.contract import Batch, Draws, EpochRequest, Evaluation
+from engine.contract import Batch, Draws, EpochRequest, Evaluation, Losses
 from engine.seeding import epoch_order, sample_generators
 
 SLOPES = torch.tensor([1.0, -2.0, 3.0])
@@ -70,9 +70,14 @@ class ToyTask:
     def prepare_batch(self, batch: Batch, *, update: int, draws: Draws) -> Batch:
         return batch
 
-    def losses(self, network: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def losses(self, network: nn.Module, batch: Batch) -> Losses:
         inputs, targets = batch.inputs
-        return {"square": nn.functional.mse_loss(network(inputs)[:, 0], targets)}
+        found = network(inputs)[:, 0]
+        within = (found.detach() - targets).abs() < 0.5
+        return Losses(
+            {"square": nn.functional.mse_loss(found, targets)},
+            measures={"within": within.float().mean()},
+        )
 
     def evaluate(
         self, network: nn.Module, split: str, *, device: torch.device, detail: bool

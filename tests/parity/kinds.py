@@ -17,6 +17,25 @@ DETECTION = (
     "coco_synth_",
     "coco_val2014_100",
 )
+LANES = (
+    "state_counts_all_backbones",
+    "state_culane",
+    "state_curvelanes",
+    "state_tusimple",
+    "model_",
+    "train_steps",
+    "labels_",
+    "losses",
+    "lr_curves",
+    "decode",
+    "transform_test",
+    "transform_train",
+    "culane_eval",
+    "curvelanes_eval",
+    "tusimple_eval",
+)
+# task -> kinds
+KINDS = {"detection": DETECTION, "lanes": LANES}
 # kinds that lie in the same folders and are read by parity tests of other tasks
 ELSEWHERE = ("yolo", "seqnet", "person_search_", "kuhn_munkres")
 
@@ -32,12 +51,19 @@ def fixture_folder(config: pytest.Config, task: str) -> Path:
 
 
 def fixture_files(config: pytest.Config, task: str, kind: str) -> list[Path]:
-    """Return the files of a kind; of one that is not in the copies, the shared ones."""
-    folder = fixture_folder(config, task)
-    found = sorted(path for path in folder.glob("*") if path.name.startswith(kind))
+    """Return the files of a kind; of one that is not in the copies, the shared ones.
+
+    A .json stands for the .npz of the same stem beside it.
+    """
+    found = _files_of(fixture_folder(config, task), kind)
     if found or config.getoption("--fixture-folder"):
         return found
-    return sorted((SHARED / task / "open").glob(f"{kind}*"))
+    return _files_of(SHARED / task / "open", kind)
+
+
+def _files_of(folder: Path, kind: str) -> list[Path]:
+    paths = sorted(folder.glob(f"{kind}*"))
+    return [p for p in paths if p.suffix == ".json" or p.with_suffix(".json") not in paths]
 
 
 def unknown_files(folder: Path, known: Sequence[str]) -> list[Path]:

@@ -143,7 +143,7 @@ def test_losses_are_named_and_sum_to_something_trainable(index):
     network = task.build_network()
     batch = next(iter(task.train_batches(request())))
     prepared = task.prepare_batch(batch, update=0, draws=Draws(1))
-    terms = task.losses(network, prepared)
+    terms = task.losses(network, prepared).terms
     assert set(terms) == {"classifier", "box_reg", "objectness", "rpn_box_reg"}
     sum(terms.values()).backward()
     assert all(p.grad is not None for p in network.parameters() if p.requires_grad)
@@ -158,7 +158,7 @@ def test_pictures_without_boxes_train_as_negatives(index):
         "boxes_xyxy": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64),
         "counts": [0] * count,
     }  # fmt: skip
-    terms = task.losses(network, task.prepare_batch(batch, update=0, draws=Draws(1)))
+    terms = task.losses(network, task.prepare_batch(batch, update=0, draws=Draws(1))).terms
     assert all(torch.isfinite(term) for term in terms.values())
 
 
