@@ -20,6 +20,7 @@ from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
 from engine.contract import Batch, Draws, Evaluation, RunLog, Task
 from engine.distributed import any_over_ranks, gather_objects, is_main, world_size
+from engine.foreign import FOREIGN, adopt
 from engine.guard import TrainingDiverged
 from engine.interrupt import Interrupted, Interruption
 from engine.seeding import seed_everything
@@ -73,7 +74,8 @@ def fit(  # noqa: PLR0913  (called once a run; each argument is another party)
         store: takes checkpoints.
         device: where to train.
         interruption: turns signals into an orderly end, where it is installed.
-        resume: a checkpoint's content.
+        resume: a checkpoint's content, or what `engine.foreign.read_foreign` made of another
+            program's.
         config_digest: the experiment's, to notice a resume with another one.
         compat: reference defects to keep; the loop knows `warmup_cap` and `lr_curve`.
 
@@ -267,6 +269,9 @@ def _agree_on_start(resume: Mapping[str, Any] | None) -> None:
 def _resume(training: Training, checkpoint: Mapping[str, Any]) -> None:
     """Go on where a checkpoint was written, and say so if the experiment is another one."""
     state = training.state
+    if FOREIGN in checkpoint:
+        checkpoint, said = adopt(checkpoint, state.state_dict(), timeline=training.timeline)
+        training.log.event("resumed_from_file", said, step=checkpoint["update"])
     state.load_state_dict(checkpoint)
     if state.epoch < training.config.epochs and state.iteration > training.num_batches[state.epoch]:
         raise ValueError(

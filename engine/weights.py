@@ -64,13 +64,21 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         WeightsError: if there is no such file, or it holds no state dict.
     """
     path = Path(path)
+    return strip_module(_state_dict(read_content(path), path))
+
+
+def read_content(path: Path) -> Any:
+    """Return what a file of weights holds, on the CPU, without running code from it.
+
+    Raises:
+        WeightsError: if there is no such file, or it cannot be read so.
+    """
     if not path.is_file():
         raise WeightsError(f"{path}: no such weights file")
     try:
         if path.suffix == ".safetensors":
-            content: Any = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path}: holds more than tensors and plain values, which is not read for safety; "
@@ -83,7 +91,6 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         if type(error).__module__.startswith("safetensors"):
             raise WeightsError(f"{path}: not a readable safetensors file: {error}") from error
         raise
-    return _strip_module(_state_dict(content, path))
 
 
 def load_partial(
@@ -145,7 +152,7 @@ def _state_dict(content: Any, path: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def _strip_module(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def strip_module(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Cut off the prefix that data-parallel wrappers leave."""
     if all(name.startswith("module.") for name in weights):
         return {name.removeprefix("module."): tensor for name, tensor in weights.items()}

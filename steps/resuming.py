@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steps.experiment import Loaded, load
+from steps.experiment import PROJECT_FOLDER, Loaded, load
 from steps.options import working_folder
 from steps.provenance import is_process_alive, process_tags
 from steps.registering import experiment_of_run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
+_FILE = re.compile(r"(?P<path>.+\.(?:pth|pt|safetensors))(?:@(?P<epoch>\d+))?")
 
 
 class ResumeError(Exception):
@@ -35,7 +37,7 @@ class Start:
 
     Args:
         loaded: the experiment.
-        run_id: the run that it goes on from; empty for a fresh start.
+        run_id: the run that it goes on from; empty for a fresh start, and for a file.
         state: the checkpoint's content; None for a fresh start.
         prepare_run: the prepare run of the earlier training, or an empty text.
         dataset: name and digest of the earlier training's data, or an empty text.
@@ -64,11 +66,13 @@ def find_start(config: str | None, overrides: str, *, resume: str, client: Mlflo
     Args:
         config: YAML of the experiment; None with a run to resume: that run's own.
         overrides: values in place of the file's.
-        resume: empty for a fresh start, a run's id, or `auto`.
+        resume: empty for a fresh start, a run's id, `auto`, or a checkpoint's file (`FILE`, or
+            `FILE@EPOCH` to say with which epoch to go on).
         client: of the tracking store.
 
     Raises:
         ResumeError: if the named run has no checkpoint.
+        WeightsError: if a file cannot be gone on from.
     """
     if not resume:
         return Start(load(config, overrides))
@@ -79,6 +83,12 @@ def find_start(config: str | None, overrides: str, *, resume: str, client: Mlflo
             logger.warning("resume=auto: no unfinished run of this experiment; a fresh start")
             return Start(loaded)
         return _start(run, loaded)
+    if (file := _FILE.fullmatch(resume)) is not None:
+        if not config:
+            raise ResumeError(
+                f"resume={resume}: a file does not say of which experiment; give config"
+            )
+        return Start(load(config, overrides), state=_state_of_file(file))
     run = _run(client, resume)
     loaded = load(config, overrides) if config else experiment_of_run(resume, overrides)
     return _start(run, loaded)
@@ -101,6 +111,15 @@ def _start(run: Run, loaded: Loaded) -> Start:
         dataset=tags.get("dataset", ""),
         best=_best_file(run_id, state),
     )
+
+
+def _state_of_file(file: re.Match[str]) -> Mapping[str, Any]:
+    from engine.foreign import read_foreign
+
+    path = Path(file["path"]).expanduser()
+    if not path.is_file() and (PROJECT_FOLDER / path).is_file():
+        path = PROJECT_FOLDER / path
+    return read_foreign(path.absolute(), epoch=int(file["epoch"]) if file["epoch"] else None)
 
 
 def _run(client: MlflowClient, run_id: str) -> Run:

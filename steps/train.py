@@ -21,9 +21,9 @@ from steps.options import config_option, device_option, set_option, show_option,
 @click.option(
     "--resume",
     default="",
-    metavar="RUN_ID|auto",
+    metavar="RUN_ID|auto|FILE[@EPOCH]",
     help="Go on from the newest checkpoint of a train run; auto: of the newest run of this "
-    "experiment that did not finish.",
+    "experiment that did not finish; FILE: from a checkpoint, also one of another program.",
 )
 @show_option
 def main(config: str | None, overrides: str, device: str, prepare_run: str, resume: str) -> None:

@@ -102,7 +102,7 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
     folder = working_folder() / "runs" / run.run_id
     _leave_beside_checkpoints(folder, loaded, index)
     store = CheckpointStore(folder / "checkpoints")
-    if start.state is not None:
+    if start.run_id:
         _take_over(start, run, store, dataset=dataset)
     task = wiring_of(loaded).build_task(experiment, index=index)
     try:

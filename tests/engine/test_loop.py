@@ -37,8 +37,8 @@ def test_points_of_a_window(tmp_path):
     step, values = log.points[0]
     assert step == 2
     assert set(values) == {
-        "train/loss", "train/square", "train/within", "grad/norm", "lr/base", "time/data_s", "time/step_s",
-        "time/images_per_s", "memory/peak_gib", "progress/epoch",
+        "train/loss", "train/square", "train/within", "grad/norm", "lr/base", "time/data_s",
+        "time/step_s", "time/images_per_s", "memory/peak_gib", "progress/epoch",
     }  # fmt: skip
     assert values["progress/epoch"] == pytest.approx(2 / 6)
     assert [step for step, _ in log.curve("train/loss")] == [2, 4, 6]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from engine.checkpoint import CheckpointStore
+from engine.weights import WeightsError
 from steps.experiment import load
 from steps.resuming import ResumeError, find_start
 from steps.runs import open_run
@@ -128,3 +129,15 @@ def test_a_run_that_cannot_be_gone_on_from_is_told(client, loaded):
         _start(client, resume=run.run_id)
     with pytest.raises(ResumeError, match="no whole checkpoint of it"):
         _start(client, resume=_trained(loaded))
+
+
+def test_a_file_is_gone_on_from_with_its_experiment_named(client, loaded, tmp_path):
+    path = tmp_path / "ep004.pth"
+    torch.save({"model": {"module.a": torch.zeros(2)}}, path)
+    start = _start(client, resume=f"{path}@7", config=loaded.path)
+    assert (start.run_id, start.state["epoch"]) == ("", 7)
+    assert set(start.state["network"]) == {"a"}
+    with pytest.raises(ResumeError, match="give config"):
+        _start(client, resume=str(path))
+    with pytest.raises(WeightsError, match="no such weights file"):
+        _start(client, resume=str(tmp_path / "ep005.pth"), config=loaded.path)
