@@ -26,7 +26,7 @@ OWNERS = {
     "mlflow": ("steps.",),
     "yaml": ("steps.", "readers.yolo"),
     "pydantic": ("steps.", ".config"),
-    "pyarrow": ("steps.", "readers.index"),
+    "pyarrow": ("steps.", "readers.index", "readers.arrow_index", "readers.lane_index"),
     "torch": ("engine.", "models.", "tasks.", "steps."),
     "torchvision": ("models.", "tasks.", "steps."),
 }
