@@ -10,6 +10,8 @@ import numpy as np
 
 from readers.records import Finding
 
+ABSENT = -99999.0  # x and y of a grid point that a slot does not have
+
 
 def _no_slots() -> np.ndarray:
     return np.zeros(0, np.int64)
