@@ -61,7 +61,7 @@ def warp_picture(picture: np.ndarray, matrix: np.ndarray, *, first_row: int = 0)
 
 
 def warp_mask(mask: np.ndarray, matrix: np.ndarray, *, first_row: int = 0) -> np.ndarray:
-    """Return the moved mask (H - first_row, W), each value that of the pixel it falls on; 0 outside.
+    """Return the moved mask (H - first_row, W): of each pixel that which it comes from, 0 outside.
 
     Source: UFLDv2 blends lane numbers linearly, which makes lanes of other numbers at the edges.
     """

@@ -160,7 +160,7 @@ def resize(picture: np.ndarray, *, width: int, height: int) -> np.ndarray:
 
 
 def nearest_sources(source: int, target: int) -> np.ndarray:
-    """Return, for each of `target` px, which of `source` px its centre falls on: (target,) int64."""
+    """Return on which of `source` px the centre of each of `target` px falls: (target,) int64."""
     return (2 * np.arange(target) + 1) * source // (2 * target)
 
 
