@@ -1,8 +1,12 @@
-"""What no single key can know: values that contradict each other, or name what is not there."""
+"""What no single key can know, for every task: values that contradict each other, or name nothing.
+
+What only one task's sections can contradict is in `steps/<task>_checks.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from engine.config import (
     AdamConfig,
@@ -14,18 +18,41 @@ from engine.config import (
 from steps.complaints import nearest, shown
 from steps.paths import is_path
 from tasks.config import GateConfig
-from tasks.detection.config import (
-    DataConfig,
-    DetectionModelConfig,
-    EvaluateConfig,
-    FasterRcnnConfig,
-    JitterAugmentConfig,
-    SlimBackboneConfig,
-)
-from tasks.detection.weight_names import BACKBONE_WEIGHTS, DETECTOR_WEIGHTS, builder_backbone
 
 Complaint = tuple[tuple[str | int, ...], str]
 """Key path from the root, and a sentence."""
+
+
+class Evaluated(Protocol):
+    """An `evaluate` section."""
+
+    @property
+    def split(self) -> str:
+        """`train`, `val`, `test` or several joined by `+`."""
+        ...
+
+
+class Cut(Protocol):
+    """A `data.splits` section."""
+
+    @property
+    def fractions(self) -> tuple[float, float, float]:
+        """Shares of train, val and test."""
+        ...
+
+
+class Data(Protocol):
+    """A `data` section: one source per split, or one source to cut."""
+
+    @property
+    def test(self) -> object | None:
+        """The test split's source."""
+        ...
+
+    @property
+    def splits(self) -> Cut | None:
+        """The source to cut."""
+        ...
 
 
 def check_train(train: TrainConfig) -> Iterator[Complaint]:
@@ -54,39 +81,13 @@ def check_train(train: TrainConfig) -> Iterator[Complaint]:
                 )
 
 
-def check_gate(gate: GateConfig, *, metrics: tuple[str, ...]) -> Iterator[Complaint]:
-    """Yield scores in a gate that the task does not measure."""
-    named = [(("register", "gate", "thresholds", name), name) for name in gate.thresholds]
-    if gate.champion is not None:
-        named.append((("register", "gate", "champion", "metric"), gate.champion.metric))
-    for path, name in named:
-        bare = name.rpartition("/")[2]
-        if name in metrics:
-            continue
-        if bare in metrics:
-            yield path, f"{name!r} is not allowed: write {bare!r}, without the split before it"
-        else:
-            yield path, f"{name!r} is not a score of this task: must be {nearest(name, metrics)}"
-
-
-def check_data(data: DataConfig) -> Iterator[Complaint]:
-    """Yield what contradicts itself in a detection `data` section."""
+def check_splits(data: Data, evaluate: Evaluated) -> Iterator[Complaint]:
+    """Yield splits that training or evaluation need and the data do not have."""
     if data.splits is not None and data.splits.fractions[1] == 0:
         yield (
             ("data", "splits", "fractions", 1),
             "0 is not allowed: training is watched on the validation split, so it needs a share",
         )
-    if isinstance(data.augment, JitterAugmentConfig):
-        low, high = data.augment.scale
-        if not 0 < low <= high:
-            yield (
-                ("data", "augment", "scale"),
-                f"[{low}, {high}] is not allowed: must be [least, largest], both above 0",
-            )
-
-
-def check_split(evaluate: EvaluateConfig, data: DataConfig) -> Iterator[Complaint]:
-    """Yield a split to evaluate on that the data do not have."""
     if "test" not in evaluate.split.split("+"):
         return
     path = ("evaluate", "split")
@@ -100,40 +101,66 @@ def check_split(evaluate: EvaluateConfig, data: DataConfig) -> Iterator[Complain
         )
 
 
-def check_model(model: DetectionModelConfig) -> Iterator[Complaint]:
-    """Yield sizes and weights that do not fit the network."""
-    if model.min_size and model.max_size and model.min_size > model.max_size:
+def check_gate(gate: GateConfig, *, metrics: tuple[str, ...]) -> Iterator[Complaint]:
+    """Yield scores in a gate that the task does not measure."""
+    for path, name in gate_scores(gate):
+        bare = name.rpartition("/")[2]
+        if name in metrics:
+            continue
+        if bare in metrics:
+            yield path, f"{name!r} is not allowed: write {bare!r}, without the split before it"
+        else:
+            yield path, f"{name!r} is not a score of this task: must be {nearest(name, metrics)}"
+
+
+def gate_scores(gate: GateConfig) -> list[tuple[tuple[str, ...], str]]:
+    """Return the scores that a gate names, each with the path of its key."""
+    named: list[tuple[tuple[str, ...], str]] = [
+        (("register", "gate", "thresholds", name), name) for name in gate.thresholds
+    ]
+    if gate.champion is not None:
+        named.append((("register", "gate", "champion", "metric"), gate.champion.metric))
+    return named
+
+
+def check_scale(scale: tuple[float, float]) -> Iterator[Complaint]:
+    """Yield a range of zoom factors, `data.augment.scale`, that is none."""
+    low, high = scale
+    if not 0 < low <= high:
         yield (
-            ("model", "min_size"),
-            f"{model.min_size} is not allowed: must be at most model.max_size ({model.max_size})",
+            ("data", "augment", "scale"),
+            f"[{low}, {high}] is not allowed: must be [least, largest], both above 0",
         )
-    if isinstance(model, FasterRcnnConfig):
-        if not (model.weights == "none" or is_path(model.weights)):
-            yield (
-                ("model", "weights"),
-                f"{model.weights!r} is not allowed: torchvision has no weights of this detector, "
-                "only of its backbone; must be none or the path of a file",
-            )
-        if not isinstance(model.backbone, SlimBackboneConfig):
-            known = BACKBONE_WEIGHTS[model.backbone.name]
-            yield from _check_weights(
-                ("model", "backbone", "weights"), model.backbone.weights, known
-            )
-        return
-    yield from _check_weights(("model", "weights"), model.weights, DETECTOR_WEIGHTS[model.name])
-    yield from _check_weights(
-        ("model", "backbone_weights"),
-        model.backbone_weights,
-        BACKBONE_WEIGHTS[builder_backbone(model.name)],
-    )
 
 
-def _check_weights(
+def check_enum_weights(
     path: tuple[str, ...], weights: str, known: tuple[str, tuple[str, ...]]
 ) -> Iterator[Complaint]:
+    """Yield weights that are neither `none`, a path, nor a member of a torchvision enum.
+
+    Args:
+        path: of their key.
+        weights: the value.
+        known: the enum's name and its members.
+    """
     enum, members = known
     name = weights.removeprefix(f"{enum}.")
     if weights == "none" or is_path(weights) or name in (*members, "DEFAULT"):
         return
     right = nearest(weights, ["none", *(f"{enum}.{member}" for member in members)])
     yield path, f"{shown(weights)} is not allowed: must be the path of a file or {right}"
+
+
+def check_file_weights(path: tuple[str, ...], weights: str, *, reason: str) -> Iterator[Complaint]:
+    """Yield weights that are neither `none` nor a path, where torchvision has none to offer.
+
+    Args:
+        path: of their key.
+        weights: the value.
+        reason: why only these two are right.
+    """
+    if not (weights == "none" or is_path(weights)):
+        yield (
+            path,
+            f"{shown(weights)} is not allowed: {reason}; must be none or the path of a file",
+        )

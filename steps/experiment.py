@@ -1,4 +1,4 @@
-"""One YAML file is one experiment: the root schemas, and `load`, which every step begins with.
+"""One YAML file is one experiment: `load`, which every step begins with.
 
 Imports neither torch nor mlflow, so that a wrong configuration is told at once.
 """
@@ -11,32 +11,23 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args
+from typing import Any, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from engine.config import TrainConfig
-from steps import cross_checks, sections
+from steps import sections
 from steps.complaints import complaints, nearest, shown
 from steps.layers import expand_variables, merge, read_layers, read_overrides
 from steps.paths import absolute_paths
 from steps.problems import ConfigError, Problem, config_error
+from steps.schemas import EXPERIMENTS, Experiment
 from steps.yaml_source import Node, dump, find, values
-from tasks.config import RegisterConfig
-from tasks.detection.config import (
-    DataConfig,
-    DetectionCompat,
-    DetectionMetric,
-    DetectionModelConfig,
-    EvaluateConfig,
-)
 
 __all__ = [
     "DEFAULT_CONFIG",
     "EXPERIMENTS",
     "PROJECT_FOLDER",
     "ConfigError",
-    "DetectionExperiment",
     "Experiment",
     "Loaded",
     "load",
@@ -56,50 +47,10 @@ _TELLING = (
     "train.optimizer.name",
     "train.optimizer.lr",
     "train.schedule.name",
+    "model.backbone.name",
 )
 
 
-class DetectionExperiment(BaseModel):
-    """Objects in pictures: boxes, classes and scores."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(
-        max_length=60,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        description="Name of the experiment; the names of its runs begin with it.",
-    )
-    task: Literal["detection"] = Field(description="The vision task.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of every random draw of the training.")
-    compat: tuple[DetectionCompat, ...] = Field(
-        (), description="Defects of a reference to keep, by name; `[all]`: the reference as it is."
-    )
-    data: DataConfig = Field(description="Where the pictures and labels are.")
-    model: DetectionModelConfig = Field(description="The network.")
-    train: TrainConfig = Field(description="The training loop.")
-    evaluate: EvaluateConfig = Field(
-        default_factory=lambda: EvaluateConfig(), description="What is measured, on which split."
-    )
-    register_: RegisterConfig | None = Field(
-        None,
-        alias="register",
-        description="The registered model and its gate; null: nothing is registered.",
-    )
-
-    def contradictions(self) -> Iterator[cross_checks.Complaint]:
-        """Yield what no single section can know to be wrong, with the path of its key."""
-        yield from cross_checks.check_train(self.train)
-        yield from cross_checks.check_data(self.data)
-        yield from cross_checks.check_model(self.model)
-        yield from cross_checks.check_split(self.evaluate, self.data)
-        if self.register_ is not None:
-            metrics = get_args(DetectionMetric)
-            yield from cross_checks.check_gate(self.register_.gate, metrics=metrics)
-
-
-# further tasks join here: Experiment = DetectionExperiment | TrackingExperiment
-Experiment = DetectionExperiment
-EXPERIMENTS: Mapping[str, type[Experiment]] = {"detection": DetectionExperiment}
 _SCHEMAS: Any = Union[tuple(EXPERIMENTS.values())]  # noqa: UP007
 
 
@@ -193,7 +144,7 @@ def _schema_of_task(root: Node) -> type[Experiment]:
     tasks = list(EXPERIMENTS)
     node = root.value.get("task")
     if node is None:
-        message = f"missing key 'task': {nearest(None, tasks)}"
+        message = f"missing key 'task': {nearest('', tasks)}"
         raise config_error([Problem(root.place, (), message)])
     task = values(node)
     if not isinstance(task, str) or task not in EXPERIMENTS:

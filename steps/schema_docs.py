@@ -118,14 +118,21 @@ def experiment_schema() -> dict[str, Any]:
 def configs_page() -> str:
     """Return docs/configs.md."""
     lines = [_HEAD]
+    by_task = {model: _sections_below(model) for model in EXPERIMENTS.values()}
+    first, *others = by_task.values()
+    shared = {
+        section: places
+        for section, places in first.items()
+        if all(other.get(section) == places for other in others)
+    }
     for task, model in EXPERIMENTS.items():
         lines.append(f"## `task: {task}`\n")
         lines += [f"{_docstring(model)}\n", *_table(model)]
-        found: dict[sections.Model, list[tuple[str, str]]] = {}
-        _sections_of(model, "", found)
-        del found[model]
-        for section, places in found.items():
-            lines += _section(section, places)
+        for section, places in by_task[model].items():
+            lines += _section(section, places) if section not in shared else ()
+    lines.append("## Every task\n")
+    for section, places in shared.items():
+        lines += _section(section, places)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -147,10 +154,18 @@ def _relaxed(node: Any) -> Any:
     return relaxed
 
 
+def _sections_below(model: sections.Model) -> dict[sections.Model, list[tuple[str, str]]]:
+    """Return the sections of an experiment, each once, with (path, kind) of all places."""
+    found: dict[sections.Model, list[tuple[str, str]]] = {}
+    _sections_of(model, "", found)
+    del found[model]
+    return found
+
+
 def _sections_of(
     annotation: Any, path: str, found: dict[sections.Model, list[tuple[str, str]]]
 ) -> None:
-    """Gather the sections below, each once, with (path, kind) of all places that take it."""
+    """Gather the sections below, and their own."""
     models = sections.models_in(annotation)
     tag = sections.tag_key(models) if len(models) > 1 else None
     for model in models:

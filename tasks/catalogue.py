@@ -60,4 +60,10 @@ def _detection() -> Wiring:
     return wiring
 
 
-TASKS: Mapping[str, Callable[[], Wiring]] = {"detection": _detection}
+def _lanes() -> Wiring:
+    from tasks.lanes import wiring
+
+    return wiring
+
+
+TASKS: Mapping[str, Callable[[], Wiring]] = {"detection": _detection, "lanes": _lanes}

@@ -115,7 +115,7 @@ def test_all_problems_of_a_file_are_told_at_once_with_their_lines(write) -> None
         ("name: small", "name: -x", "must match ^[A-Za-z0-9][A-Za-z0-9_.-]*$ (Name of the exp"),
         ("name: small", f"name: {'x' * 61}", "must have at most 60 characters"),
         ("task: detection", "task: detecton", "e.yaml:2: task: 'detecton' is not allowed: must be"),
-        ("task: detection", "", "e.yaml:1: missing key 'task': detection"),
+        ("task: detection", "", "e.yaml:1: missing key 'task': one of detection, lanes"),
         ("train:\n", "train:\n  compile: on\n", "'on' is not allowed: must be true or false"),
         ("train:\n", "train:\n  lr: 1\n", "unknown key 'lr'; did you mean train.optimizer.lr?"),
         ("task: detection", "task: detection\ntrain.epochs: 3", "nested: write it below `train:`"),
@@ -381,7 +381,7 @@ def test_the_digest_is_of_the_values_and_not_of_their_writing(write) -> None:
 
 def test_flat_parameters_begin_with_the_telling_ones(write) -> None:
     flat = load(write(SMALL + "register: {name: m}\n"), "train.optimizer.lr=1e-4").flat
-    assert list(flat)[:9] == [
+    assert list(flat)[:10] == [
         "name",
         "task",
         "seed",
@@ -391,6 +391,7 @@ def test_flat_parameters_begin_with_the_telling_ones(write) -> None:
         "train.optimizer.name",
         "train.optimizer.lr",
         "train.schedule.name",
+        "model.backbone.name",
     ]
     assert flat["train.optimizer.lr"] == "0.0001"
     assert flat["model.backbone.widths"] == "[24, 48, 96, 160]"

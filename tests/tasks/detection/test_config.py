@@ -18,7 +18,8 @@ from tasks.detection.config import (
     ResnetName,
 )
 from tasks.detection.metrics import coco_stats
-from tasks.detection.weight_names import BACKBONE_WEIGHTS, builder_backbone
+from tasks.detection.weight_names import builder_backbone
+from tasks.weight_names import BACKBONE_WEIGHTS
 
 SYNTHETIC = {"format": "synthetic", "images": 4, "seed": 0}
 FASTER_RCNN = {"name": "fasterrcnn", "backbone": {"name": "slim_resnet"}}

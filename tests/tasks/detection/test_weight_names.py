@@ -8,7 +8,8 @@ import pytest
 from torchvision.models import detection, get_model_weights, list_models
 
 from tasks.detection.config import BuilderName, MobilenetName, ResnetName
-from tasks.detection.weight_names import BACKBONE_WEIGHTS, DETECTOR_WEIGHTS, builder_backbone
+from tasks.detection.weight_names import DETECTOR_WEIGHTS, builder_backbone
+from tasks.weight_names import BACKBONE_WEIGHTS
 
 
 @pytest.mark.parametrize(
