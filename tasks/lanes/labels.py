@@ -126,11 +126,14 @@ def crossings(along: torch.Tensor, across: torch.Tensor, anchors: torch.Tensor) 
         (N, L, A) float32, the other coordinate, linear within its segment; -1: no crossing.
     """
     is_present = (along >= 0) & (across >= 0)
-    is_segment = (is_present[..., :-1] & is_present[..., 1:]).unsqueeze(-2)
-    offsets = along.unsqueeze(-2) - anchors.unsqueeze(-1)
-    reaches = is_segment & (offsets[..., :-1] * offsets[..., 1:] <= 0)
-    numbers = torch.arange(reaches.shape[-1], device=along.device)
-    last = torch.where(reaches, numbers, -1).amax(dim=-1)
+    is_segment = is_present[..., :-1] & is_present[..., 1:]
+    least = torch.minimum(along[..., :-1], along[..., 1:]).masked_fill(~is_segment, torch.inf)
+    most = torch.maximum(along[..., :-1], along[..., 1:])
+    at = anchors.unsqueeze(-1)
+    reaches = (least.unsqueeze(-2) <= at) & (at <= most.unsqueeze(-2))
+    # counted from 1 in a narrow type: this table of (N, L, A, S) is where the time goes
+    numbers = torch.arange(1, along.shape[-1], device=along.device, dtype=torch.int16)
+    last = (reaches * numbers).amax(dim=-1).to(torch.int64) - 1
     begin = last.clamp(min=0)
     from_along, to_along = along.gather(-1, begin), along.gather(-1, begin + 1)
     from_across, to_across = across.gather(-1, begin), across.gather(-1, begin + 1)
