@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -59,7 +61,7 @@ def test_labels_of_a_slanted_lane():
 
 def test_masks_are_handed_on():
     mask = torch.zeros(1, 32, 64, dtype=torch.uint8)
-    assert LabelMaker(model(), FRAME)(points_of([(0, 0)], []), mask).masks is mask
+    assert LabelMaker(model(), FRAME)(points_of([(0, 0), (9, 9)], []), mask).masks is mask
 
 
 def test_the_last_segment_that_reaches_an_anchor_counts():
@@ -162,7 +164,7 @@ def random_points(*, pictures, lanes, seed):
 
 
 def crossing(lane, anchor):
-    for a, b in reversed(list(zip(lane[:-1], lane[1:], strict=True))):
+    for a, b in reversed(list(itertools.pairwise(lane))):
         if min(*a, *b) >= 0 and (a[1] - anchor) * (b[1] - anchor) <= 0:
             return a[0] + (anchor - a[1]) / (b[1] - a[1]) * (b[0] - a[0])
     return -1

@@ -162,8 +162,8 @@ def test_a_batch_becomes_normalised_pictures_and_labels(tmp_path):
     images, labels = unpack(batch.inputs, labels=LabelMaker(model(), FRAME))
     assert torch.equal(images, normalise(batch.inputs["images"]))
     assert labels.rows.shape == labels.columns.shape == (2, 6, 2)
-    # rows 36, 54 and 72 lie within the lane's 30 to 89: x = 24, 36, 48 of 160 in 10 steps
-    assert labels.rows[0, :, 0].tolist() == [-1, -1, 1, 2, 2, -1]
+    # rows 36, 54 and 72 lie within the lane's 30 to 89: x = 24, 36, 48.3 of 160 in 10 steps
+    assert labels.rows[0, :, 0].tolist() == [-1, -1, 1, 2, 3, -1]
     assert labels.masks is batch.inputs["masks"]
 
 
