@@ -1,4 +1,4 @@
-"""What the evaluate step leaves to look at: plots, worst pictures, tables."""
+"""What the evaluate step leaves to look at: plots and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tasks.detection.drawing import class_colour, contact_sheet, encode_png
+from tasks.detection.drawing import class_colour
 from tasks.detection.metrics import CocoResult
 
 # more classes than this are shown as their mean alone
@@ -39,16 +39,6 @@ def plot_precision_recall(result: CocoResult) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
-
-
-def worst_files(pictures: Sequence[np.ndarray]) -> dict[str, bytes]:
-    """Return `worst.png`, all pictures on one sheet, and each as `worst/NN.png`."""
-    if not pictures:
-        return {}
-    files = {"worst.png": encode_png(contact_sheet(pictures))}
-    for number, picture in enumerate(pictures, start=1):
-        files[f"worst/{number:02d}.png"] = encode_png(picture)
-    return files
 
 
 def slices_table(result: CocoResult) -> dict[str, Sequence[Any]]:

@@ -19,9 +19,10 @@ from tasks.detection.drawing import compare
 from tasks.detection.geometry import Scene
 from tasks.detection.metrics import CocoEvaluator, CocoResult
 from tasks.detection.predictions import Detections, detect_split
-from tasks.detection.report import plot_precision_recall, slices_table, worst_files
+from tasks.detection.report import plot_precision_recall, slices_table
 from tasks.detection.samples import read_scene
 from tasks.detection.validation_loss import mean_losses
+from tasks.sheets import worst_files
 
 # a fixed picture shows what a user would be shown; `worst` shows the best balance instead
 SHOWN_SCORE = 0.5

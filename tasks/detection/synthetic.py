@@ -8,17 +8,15 @@ so that the embedded example takes the same way as real data.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
-from readers.records import DatasetError
+from tasks.drawn_sets import num_written, write_jpeg, write_once
 
 CLASS_NAMES = ("ellipse", "square", "triangle", "star")
 ANNOTATIONS = "annotations.json"
@@ -31,7 +29,6 @@ _MAX_SHAPES = 5
 _MAX_HIDDEN = 0.35  # no shape is covered more than this by later ones
 _TRIES = 10  # placements of a shape before it is left out
 _LEAST_CONTRAST = 90.0
-_JPEG_QUALITY = 95
 
 
 def write_synthetic(folder: Path, *, images: int, size: int, seed: int) -> None:
@@ -50,21 +47,12 @@ def write_synthetic(folder: Path, *, images: int, size: int, seed: int) -> None:
         DatasetError: if the folder holds something else than a set of this kind.
     """
     wanted = {"drawing": DRAWING, "images": images, "size": size, "seed": seed}
-    if _is_whole(folder, wanted):
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    drawn = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        _write_set(drawn, wanted)
-        _clear(folder)
-        try:
-            drawn.rename(folder)
-        except OSError:
-            # another process may have been faster
-            if not _is_whole(folder, wanted):
-                raise
-    finally:
-        shutil.rmtree(drawn, ignore_errors=True)
+    write_once(
+        folder,
+        parts=(ANNOTATIONS, IMAGES),
+        is_whole=partial(_is_whole, wanted=wanted),
+        write=partial(_write_set, wanted=wanted),
+    )
 
 
 def draw_scene(rng: np.random.RandomState, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -215,7 +203,7 @@ def _write_set(folder: Path, wanted: dict[str, int]) -> None:
             np.random.RandomState([wanted["seed"], index]), size
         )
         name = f"{index:06d}.jpg"
-        _write_jpeg(folder / IMAGES / name, picture)
+        write_jpeg(folder / IMAGES / name, picture)
         images.append({"id": index + 1, "file_name": name, "width": size, "height": size})
         for annotation in _annotations(index + 1, boxes_xyxy, labels):
             annotations.append({"id": len(annotations) + 1, **annotation})
@@ -242,33 +230,12 @@ def _annotations(
         }
 
 
-def _write_jpeg(path: Path, picture: np.ndarray) -> None:
-    bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
-    _, content = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
-    # not cv2.imwrite: on some systems it cannot write to a path with letters beyond ASCII
-    path.write_bytes(content.tobytes())
-
-
 def _is_whole(folder: Path, wanted: dict[str, int]) -> bool:
     """Return whether the folder holds the set, with a picture of some bytes for each scene."""
     try:
         content = json.loads((folder / ANNOTATIONS).read_text(encoding="utf-8"))
         if content["info"]["sightflow"] != wanted:
             return False
-        with os.scandir(folder / IMAGES) as entries:
-            return sum(entry.stat().st_size > 0 for entry in entries) == wanted["images"]
+        return num_written(folder / IMAGES) == wanted["images"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _clear(folder: Path) -> None:
-    """Remove an older or damaged set, but nothing that is not ours."""
-    if not folder.exists():
-        return
-    strange = sorted({entry.name for entry in folder.iterdir()} - {ANNOTATIONS, IMAGES})
-    if strange:
-        raise DatasetError(
-            f"{folder}: holds {strange[0]!r}, which is no part of a synthetic set; give a folder "
-            "that is empty or does not exist"
-        )
-    shutil.rmtree(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 
 from tasks.detection import drawing
@@ -59,16 +58,3 @@ def test_without_any_box_a_picture_and_its_name_remain():
     shown = drawing.compare(scene([]), scene([]), texts=[], title="x.jpg")
     assert np.array_equal(shown[-480:], GREY)
     assert (shown[:-480] > 200).any()
-
-
-def test_contact_sheet_takes_unequal_pictures():
-    pictures = [np.full((h, w, 3), 200, np.uint8) for h, w in ((10, 400), (300, 20), (5, 5))]
-    sheet = drawing.contact_sheet(pictures, columns=2, side=100)
-    assert sheet.shape == (200, 200, 3)
-    assert sheet[150, 150].tolist() == list(drawing.GROUND)
-
-
-def test_png_holds_the_picture():
-    image = np.random.RandomState(0).randint(0, 256, (5, 7, 3)).astype(np.uint8)
-    decoded = cv2.imdecode(np.frombuffer(drawing.encode_png(image), np.uint8), cv2.IMREAD_COLOR)
-    assert np.array_equal(decoded[..., ::-1], image)
