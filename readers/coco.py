@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from readers.boxes import Box, RawBox
+from readers.checked_boxes import PictureEntry, checked_records
 from readers.findings import FindingLog
-from readers.pictures import PictureEntry, Size, checked_records
+from readers.pictures import Size
 from readers.records import DatasetError, ImageBoxes, ImageBoxesSet
+from readers.text_files import load_json
 
 Annotation = Mapping[str, Any]
 
@@ -116,16 +118,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: not UTF-8 text ({error.reason})") from error
-    except json.JSONDecodeError as error:
-        raise DatasetError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:  # nested without end, numbers of 5000 digits
-        raise DatasetError(f"{path}: not readable as JSON: {error}") from error
+    content = load_json(path)
     if not isinstance(content, dict):
         kind = type(content).__name__
         raise DatasetError(

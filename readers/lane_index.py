@@ -27,7 +27,6 @@ from readers.lane_records import ImageLanes
 from readers.records import DatasetError
 
 FORMAT = "sightflow-image-lanes-1"
-ABSENT = -99999.0  # x and y of a grid point that a lane does not have
 
 
 class ImageLanesIndex(ArrowIndex[ImageLanes]):

@@ -1,7 +1,7 @@
-"""From label entries and picture files to checked records: what all detection formats share.
+"""From named picture files to checked ones: what the readers of all tasks share.
 
-A reader yields one `PictureEntry` per picture; `checked_records` looks at the files (several at a
-time), decides how each is turned, cleans its boxes and tells what it found.
+A reader names pictures with what its labels say of them; `placed_pictures` looks at the files
+(several at a time), tells what is wrong and decides how each is turned.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import joblib
 
-from readers.boxes import RawBox, clean_boxes
 from readers.findings import FindingLog
 from readers.images import ImageInfo, probe_image
-from readers.records import DatasetError, ImageBoxes
+from readers.records import DatasetError
 
-# Pictures whose files are looked at before their boxes are; bounds what is held in memory.
+# Pictures whose files are looked at before their labels are; bounds what is held in memory.
 CHUNK = 512
 # A few lost pictures in a large set are no reason to stop; more than this share are.
 LARGEST_LOST_SHARE = 0.1
@@ -28,54 +28,87 @@ LARGEST_LOST_SHARE = 0.1
 Size = tuple[int, int]
 
 
+class NamedPicture(Protocol):
+    """A picture that the labels name."""
+
+    @property
+    def image_id(self) -> str:
+        """Unique within the set."""
+
+    @property
+    def path(self) -> Path:
+        """Absolute."""
+
+    @property
+    def where(self) -> str:
+        """Where the labels name it: file and line, or file and id."""
+
+    @property
+    def size(self) -> Size | None:
+        """Width and height as the labels give them, px; None where they do not."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its labels cannot be used, for a reason that the reader has told."""
+
+
+Entry = TypeVar("Entry", bound=NamedPicture)
+
+
 @dataclass(frozen=True, slots=True)
-class PictureEntry:
-    """A picture that the labels name.
+class Placed:
+    """How a usable picture goes with its labels.
 
     Args:
-        image_id: unique within the set.
-        path: absolute.
-        where: where the labels name it: file and line, or file and id.
-        size: width and height as the labels give them, px; None where they do not.
-        boxes: called once with the picture's size as the labels see it; returns boxes in px, or
-            None where the reader has told that there are no labels.
-        is_lost: its labels cannot be used, for a reason that the reader has told.
+        size: width and height that the labels count in, px.
+        turn: EXIF orientation (1 to 8) that gives the stored pixels that size.
+        content: SHA-256 of the file, hex.
     """
 
-    image_id: str
-    path: Path
-    where: str
-    size: Size | None
-    boxes: Callable[[Size], Sequence[RawBox] | None]
-    is_lost: bool = False
+    size: Size
+    turn: int
+    content: str
 
 
-def checked_records(
-    entries: Iterable[PictureEntry], findings: FindingLog, *, jobs: int = 1
-) -> Iterator[ImageBoxes]:
-    """Yield the usable pictures with their usable boxes, in order.
+def placed_pictures(
+    entries: Iterable[Entry],
+    findings: FindingLog,
+    *,
+    labels: str,
+    jobs: int = 1,
+    on_loss: Callable[[Entry, str], None] | None = None,
+) -> Iterator[tuple[Entry, Placed]]:
+    """Yield the usable pictures, in order; at the end tell whether too many are lost.
 
     Args:
         entries: what the labels name.
-        findings: gets everything that is wrong, and is closed at the end.
+        findings: gets everything that is wrong with the pictures.
+        labels: what goes with a lost picture: `boxes`, `lanes`.
         jobs: threads that read picture files.
+        on_loss: called with each entry whose file cannot be used and the finding's code.
 
     Source: docs/data-sets.md lists each finding and what is done.
     """
-    num_seen = num_kept = num_boxes = 0
+    num_seen = num_kept = 0
     remaining = iter(entries)
     while chunk := list(islice(remaining, CHUNK)):
         probes = probe_images([entry.path for entry in chunk], jobs=jobs)
         for entry, probe in zip(chunk, probes, strict=True):
             num_seen += 1
-            record = None if entry.is_lost else _record(entry, probe, findings)
-            if record is None:
+            if entry.is_lost:
+                continue
+            try:
+                placed = _place(entry, probe, findings)
+            except _LostPictureError as loss:
+                action = f"picture dropped with its {labels}"
+                about = {"action": action, "image_id": entry.image_id}
+                findings.warn(loss.code, entry.where, str(loss), **about)
+                if on_loss is not None:
+                    on_loss(entry, loss.code)
                 continue
             num_kept += 1
-            num_boxes += len(record.labels)
-            yield record
-    _check_totals(num_seen, num_kept, num_boxes=num_boxes, findings=findings)
-    findings.close()
+            yield entry, placed
+    _check_losses(num_seen, num_kept, findings)
 
 
 def probe_images(paths: Sequence[Path], *, jobs: int) -> list[ImageInfo | DatasetError]:
@@ -101,54 +134,26 @@ def _probe(path: Path) -> ImageInfo | DatasetError:
         return error
 
 
-def _record(
-    entry: PictureEntry, probe: ImageInfo | DatasetError, findings: FindingLog
-) -> ImageBoxes | None:
+class _LostPictureError(Exception):
+    """A picture that cannot be used; `code` is that of the finding, the text says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _place(entry: Entry, probe: ImageInfo | DatasetError, findings: FindingLog) -> Placed:
     if isinstance(probe, DatasetError):
-        is_missing = not os.path.exists(entry.path)  # noqa: PTH110 - False for names that cannot be
-        code = "missing-picture" if is_missing else "unreadable-picture"
-        message = f"{entry.path}: no such file" if is_missing else str(probe)
-        _lose(entry, code, message, findings)
-        return None
+        # os.path: False for names that cannot be
+        if not os.path.exists(entry.path):  # noqa: PTH110
+            raise _LostPictureError("missing-picture", f"{entry.path}: no such file")
+        raise _LostPictureError("unreadable-picture", str(probe))
     _note_picture(entry, probe, findings)
-    placed = _size_and_turn(entry, probe, findings)
-    if placed is None:
-        return None
-    size, turn = placed
-    raw = entry.boxes(size)
-    columns = clean_boxes(raw or (), size, image_id=entry.image_id, findings=findings)
-    if raw is not None:
-        _note_contents(entry, len(raw), columns.is_crowd.tolist(), findings)
-    return ImageBoxes(
-        image_id=entry.image_id,
-        path=entry.path,
-        width=size[0],
-        height=size[1],
-        turn=turn,
-        boxes_xyxy=columns.boxes_xyxy,
-        labels=columns.labels,
-        is_crowd=columns.is_crowd,
-        areas=columns.areas,
-        annotation_ids=columns.annotation_ids,
-        content=probe.content,
-    )
+    size, turn = _size_and_turn(entry, probe, findings)
+    return Placed(size, turn, probe.content)
 
 
-def _lose(entry: PictureEntry, code: str, message: str, findings: FindingLog) -> None:
-    """Note a picture that cannot be used, and the boxes that go with it."""
-    about = {"action": "picture dropped with its boxes", "image_id": entry.image_id}
-    findings.warn(code, entry.where, message, **about)
-    for box in entry.boxes(entry.size or (1, 1)) or ():
-        findings.warn(
-            "box-without-picture",
-            box.where,
-            f"its picture {entry.path.name} cannot be used ({code})",
-            action="box dropped",
-            image_id=entry.image_id,
-        )
-
-
-def _note_picture(entry: PictureEntry, info: ImageInfo, findings: FindingLog) -> None:
+def _note_picture(entry: Entry, info: ImageInfo, findings: FindingLog) -> None:
     if info.is_truncated:
         findings.warn(
             "truncated-picture",
@@ -167,10 +172,8 @@ def _note_picture(entry: PictureEntry, info: ImageInfo, findings: FindingLog) ->
         )
 
 
-def _size_and_turn(
-    entry: PictureEntry, info: ImageInfo, findings: FindingLog
-) -> tuple[Size, int] | None:
-    """Return the size that the labels count in, and the turn that gives it; None: unusable."""
+def _size_and_turn(entry: Entry, info: ImageInfo, findings: FindingLog) -> tuple[Size, int]:
+    """Return the size that the labels count in, and the turn that gives it."""
     stored, upright, given = (info.width, info.height), info.upright_size, entry.size
     if given is None:
         return upright, info.orientation
@@ -193,8 +196,7 @@ def _size_and_turn(
     is_swapped = given == (upright[1], upright[0])
     is_close = max(abs(given[0] - upright[0]), abs(given[1] - upright[1])) <= 1
     if not is_swapped and not is_close:
-        _lose(entry, "size-mismatch", message, findings)
-        return None
+        raise _LostPictureError("size-mismatch", message)
     findings.warn(
         "swapped-size" if is_swapped else "size-off-by-one",
         entry.where,
@@ -205,21 +207,7 @@ def _size_and_turn(
     return upright, info.orientation
 
 
-def _note_contents(
-    entry: PictureEntry, num_raw: int, is_crowd: list[bool], findings: FindingLog
-) -> None:
-    about = {"action": "kept as background", "image_id": entry.image_id}
-    if num_raw == 0:
-        findings.warn("no-annotation", entry.where, "the picture has no box", **about)
-    elif not is_crowd:
-        message = f"none of the picture's {num_raw} boxes can be used"
-        findings.warn("no-usable-box", entry.where, message, **about)
-    elif all(is_crowd):
-        message = "the picture has only crowd regions or difficult objects"
-        findings.warn("only-crowd", entry.where, message, **about)
-
-
-def _check_totals(num_seen: int, num_kept: int, *, num_boxes: int, findings: FindingLog) -> None:
+def _check_losses(num_seen: int, num_kept: int, findings: FindingLog) -> None:
     num_lost = num_seen - num_kept
     if num_kept == 0:
         message = f"no picture can be used ({num_seen} named)"
@@ -230,6 +218,3 @@ def _check_totals(num_seen: int, num_kept: int, *, num_boxes: int, findings: Fin
             f"{LARGEST_LOST_SHARE:.0%}: is the folder right?"
         )
         findings.fail("too-many-lost-pictures", findings.source, message)
-    if num_kept and num_boxes == 0:
-        message = f"none of the {num_kept} pictures has a box: are the labels where they should be?"
-        findings.fail("no-boxes", findings.source, message)

@@ -17,9 +17,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from readers.boxes import Box, RawBox
+from readers.checked_boxes import PictureEntry, checked_records
 from readers.findings import FindingLog
 from readers.images import IMAGE_ENDINGS
-from readers.pictures import PictureEntry, Size, checked_records
+from readers.pictures import Size
 from readers.records import DatasetError, ImageBoxes, ImageBoxesSet
 from readers.voc_xml import VocAnnotation, VocObject, parse_annotation
 

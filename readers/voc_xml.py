@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.parsers import expat
 
 from readers.boxes import Box
 from readers.records import DatasetError
+from readers.xml_files import walk_xml
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
@@ -52,20 +52,8 @@ def parse_annotation(path: Path) -> VocAnnotation:
         FileNotFoundError: if there is no such file.
         DatasetError: if it is no XML, with the line, or no VOC annotation.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a null byte in the name
-        raise DatasetError(f"{str(path)!r}: cannot be read: {error}") from error
     walk = _Walk()
-    try:
-        walk.parse(data)
-    except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise DatasetError(f"{path}:{error.lineno}: broken XML: {reason}") from error
+    walk_xml(path, start=walk.start, end=walk.end, text=walk.text)
     if walk.root != "annotation":
         raise DatasetError(f"{path}: <annotation> is expected, not <{walk.root}>")
     sides = [_number(walk.texts.get(f"size/{key}")) for key in ("width", "height")]
@@ -87,14 +75,12 @@ class _Walk:
     _object: dict[str, str] = field(default_factory=dict)
     _line: int = 0
 
-    def parse(self, data: bytes) -> None:
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text.append
-        self._parser.Parse(data, True)
+    def text(self, text: str) -> None:
+        """Take a piece of text."""
+        self._text.append(text)
 
-    def _start(self, name: str, _: dict[str, str]) -> None:
+    def start(self, name: str, _: dict[str, str], line: int) -> None:
+        """Take the beginning of an element."""
         self._text.clear()
         if not self.root:
             self.root = name
@@ -102,9 +88,10 @@ class _Walk:
         self._path.append(name)
         if self._path == ["object"]:
             self._object = {}
-            self._line = self._parser.CurrentLineNumber
+            self._line = line
 
-    def _end(self, name: str) -> None:
+    def end(self, _: str) -> None:
+        """Take the end of an element."""
         if not self._path:
             return
         text = "".join(self._text).strip()

@@ -16,8 +16,9 @@ from pathlib import Path
 import yaml
 
 from readers.boxes import Box, RawBox
+from readers.checked_boxes import PictureEntry, checked_records
 from readers.findings import FindingLog
-from readers.pictures import PictureEntry, Size, checked_records
+from readers.pictures import Size
 from readers.records import ImageBoxes, ImageBoxesSet
 from readers.yolo_sources import YoloPictures, find_pictures, label_path
 

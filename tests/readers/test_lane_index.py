@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from readers.index import ImageBoxesIndex
-from readers.lane_index import ABSENT, ImageLanesIndex, build_lane_index, concat
-from readers.lane_records import ImageLanes
+from readers.lane_index import ImageLanesIndex, build_lane_index, concat
+from readers.lane_records import ABSENT, ImageLanes
 from readers.records import DatasetError
 
 GRID_Y = np.array([20, 40, 60], np.float32)
