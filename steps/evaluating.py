@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from engine.contract import Evaluation
     from steps.run_handle import RunHandle
-    from steps.serving import Predictor
+    from tasks.predictor import Predictor
 
 
 def evaluate(

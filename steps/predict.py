@@ -55,9 +55,9 @@ def main(
 ) -> None:
     """Predict with a registered model, a run's model or a checkpoint.
 
-    Writes predictions.jsonl (one picture or frame a line), predictions.csv (one box a row) and
-    drawn pictures, or a drawn video. Pictures that cannot be read are listed and left out; the
-    exit code is 1 only if none could be read.
+    Writes predictions.jsonl (one picture or frame a line), predictions.csv (one box, or one point
+    of a lane, a row) and drawn pictures, or a drawn video. Pictures that cannot be read are listed
+    and left out; the exit code is 1 only if none could be read.
     """
     from steps.predicting import Request, predict
 

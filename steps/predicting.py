@@ -13,7 +13,7 @@ from steps.joined_run import joined_run
 from steps.options import working_folder
 from steps.prediction_loop import InputError, Outcome, Setting, predict_all
 from steps.prediction_source import open_source
-from steps.predictions import DRAWN_FOLDER, JSON_LINES, TABLE, PredictionFiles
+from steps.predictions import DRAWN_FOLDER, JSON_LINES, TABLE, PredictionFiles, claim_folder
 
 if TYPE_CHECKING:
     from steps.run_handle import RunHandle
@@ -48,18 +48,17 @@ def predict(request: Request) -> str:
     # `mlflow run` works in the project's folder: messages say where a relative path led
     source = Path(request.input_path).expanduser().absolute()
     given = Path(request.output).expanduser().absolute() if request.output else None
-    folder = given or _new_folder(request)
     with joined_run("predict") as run:
         # before the model is loaded: these mistakes should be told at once
         if not source.exists():
             raise InputError(f"{source}: no such picture, folder or video")
-        files = PredictionFiles(folder)
+        folder = claim_folder(given or _new_folder(request))
         setting = _setting(request)
-        with files:
+        with PredictionFiles(folder, setting.predictor) as files:
             outcome = predict_all(source, files, setting=setting)
             if outcome.num_pictures == 0:
                 raise InputError(f"no picture could be read:\n{_listed(outcome.unreadable)}")
-        summary = _summary(outcome, files)
+        summary = _summary(outcome, files, unit=setting.predictor.unit)
         if run is not None:
             _leave_on_run(run, outcome, files, summary)
     return summary
@@ -88,10 +87,11 @@ def _setting(request: Request) -> Setting:
     )
 
 
-def _summary(outcome: Outcome, files: PredictionFiles) -> str:
+def _summary(outcome: Outcome, files: PredictionFiles, *, unit: str) -> str:
+    beside = ", ".join([TABLE, *files.further, f"{DRAWN_FOLDER}/"])
     lines = [
-        f"{files.num_boxes} boxes in {outcome.num_pictures} pictures: {files.folder / JSON_LINES}, "
-        f"{TABLE}, {DRAWN_FOLDER}/"
+        f"{files.num_found} {unit} in {outcome.num_pictures} pictures: "
+        f"{files.folder / JSON_LINES}, {beside}"
     ]
     if outcome.num_skipped:
         lines.append(f"{outcome.num_skipped} other files in the folder were left out")
@@ -110,8 +110,8 @@ def _listed(reasons: list[str]) -> str:
 
 
 def _leave_on_run(run: RunHandle, outcome: Outcome, files: PredictionFiles, summary: str) -> None:
-    for name in (JSON_LINES, TABLE):
-        run.artifact(files.folder / name)
+    for shared in files.shared:
+        run.artifact(shared)
     for path in outcome.drawn[:MOST_DRAWN_ON_RUN]:
         folder = path.parent.relative_to(files.folder).as_posix()
         run.artifact(path, folder)

@@ -16,7 +16,7 @@ from steps.video import VIDEO_ENDINGS, Frame, VideoReader, VideoWriter
 if TYPE_CHECKING:
     import numpy as np
 
-    from steps.serving import Predictor
+    from tasks.predictor import Predictor
 
 logger = logging.getLogger(__name__)
 

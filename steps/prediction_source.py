@@ -22,7 +22,7 @@ from steps.tracking_store import open_client, use_tracking_store
 if TYPE_CHECKING:
     import torch
 
-    from steps.serving import Predictor
+    from tasks.predictor import Predictor
 
 SOURCE_FORMS = (
     "models:/NAME@champion, models:/NAME/3, models:/m-..., runs:/RUN_ID, a run's id, "

@@ -1,23 +1,29 @@
-"""What `predict` leaves: JSON Lines, a table with one box a row, drawn pictures or a drawn video.
+"""What `predict` leaves: JSON Lines, a table, drawn pictures or a drawn video.
 
-Files that are not finished yet end in `.part`.
+Beside them, files in the benchmarks' own formats where the task has such. Files that are not
+finished yet end in `.part`.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tasks.predictor import Predictor
+
+logger = logging.getLogger(__name__)
+
 JSON_LINES, TABLE, DRAWN_FOLDER = "predictions.jsonl", "predictions.csv", "drawn"
-COLUMNS = ("path", "frame", "time_s", "label", "label_id", "score", "x1", "y1", "x2", "y2")
+PLACE_COLUMNS = ("path", "frame", "time_s")
 _DRAWN_ENDINGS = (".jpg", ".jpeg", ".png")
 
 
@@ -27,32 +33,41 @@ class OutputError(Exception):
     exit_code = 2
 
 
-class PredictionFiles:
-    """Takes answers one by one and writes them as they come.
-
-    Args:
-        folder: the output folder.
+def claim_folder(folder: Path) -> Path:
+    """Make a folder for predictions and return it.
 
     Raises:
         OutputError: if it holds predictions already.
     """
+    if (folder / JSON_LINES).exists():
+        raise OutputError(f"{folder}: holds {JSON_LINES} already; give another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
-    def __init__(self, folder: Path) -> None:
-        if (folder / JSON_LINES).exists():
-            raise OutputError(f"{folder}: holds {JSON_LINES} already; give another --output")
-        folder.mkdir(parents=True, exist_ok=True)
+
+class PredictionFiles:
+    """Takes answers one by one and writes them as they come.
+
+    Args:
+        folder: the output folder, claimed.
+        predictor: says how its answers look as a table and in other formats.
+    """
+
+    def __init__(self, folder: Path, predictor: Predictor) -> None:
         self.folder = folder
-        self.num_boxes = 0
+        self.num_found = 0
+        self.further: list[str] = []
+        self._predictor = predictor
+        self._shared: dict[str, TextIO] = {}
 
     def __enter__(self) -> PredictionFiles:
         """Open the files."""
-        with ExitStack() as stack:
-            lines = (self.folder / f"{JSON_LINES}.part").open("w", encoding="utf-8")
-            self._lines = stack.enter_context(lines)
-            table = (self.folder / f"{TABLE}.part").open("w", encoding="utf-8", newline="")
-            self._rows = csv.writer(stack.enter_context(table))
-            self._rows.writerow(COLUMNS)
-            self._open_files = stack.pop_all()
+        with ExitStack() as self._open_files:
+            self._rows = csv.writer(self._open(TABLE))
+            self._rows.writerow((*PLACE_COLUMNS, *self._predictor.columns))
+            self._open(JSON_LINES)
+            # still open after this block, unless something in it failed
+            self._open_files = self._open_files.pop_all()
         return self
 
     def __exit__(
@@ -64,7 +79,7 @@ class PredictionFiles:
         """Close the files, and give them their names if nothing went wrong."""
         self._open_files.close()
         if kind is None:
-            for name in (JSON_LINES, TABLE):
+            for name in self._shared:
                 (self.folder / f"{name}.part").replace(self.folder / name)
 
     def add(self, path: str, answer: Mapping[str, Any], *, frame: Mapping[str, Any]) -> None:
@@ -76,13 +91,16 @@ class PredictionFiles:
             frame: `frame` and `time_s` of a video's frame; empty for a picture.
         """
         record = {"path": path, **frame, **answer}
-        self._lines.write(json.dumps(record, ensure_ascii=False) + "\n")
-        for box, score, label, label_id in zip(
-            answer["boxes"], answer["scores"], answer["labels"], answer["label_ids"], strict=True
-        ):
-            where = (path, frame.get("frame", ""), frame.get("time_s", ""))
-            self._rows.writerow([*where, label, label_id, round(score, 5), *_rounded(box)])
-        self.num_boxes += len(answer["boxes"])
+        self._open(JSON_LINES).write(json.dumps(record, ensure_ascii=False) + "\n")
+        place = (path, frame.get("frame", ""), frame.get("time_s", ""))
+        self._rows.writerows([*place, *row] for row in self._predictor.rows(answer))
+        self.num_found += len(answer[self._predictor.unit])
+        item = f"{path}/{frame['frame']:06d}" if frame else path
+        for name, text in self._predictor.files(item, answer).items():
+            self._write(name, text)
+        for name, line in self._predictor.lines(item, answer).items():
+            self._note(name)
+            self._open(name).write(f"{line}\n")
 
     def add_drawn(self, path: str, picture: np.ndarray) -> Path:
         """Write a drawn picture, (H, W, 3) uint8 RGB, under the picture's own name."""
@@ -96,6 +114,29 @@ class PredictionFiles:
         target.write_bytes(encoded.tobytes())
         return target
 
+    @property
+    def shared(self) -> list[Path]:
+        """Return the files that all answers share."""
+        return [self.folder / name for name in self._shared]
 
-def _rounded(box: Sequence[float]) -> list[float]:
-    return [round(value, 2) for value in box]
+    def _open(self, name: str) -> TextIO:
+        if name not in self._shared:
+            path = self.folder / f"{name}.part"
+            # the csv module ends lines itself
+            file = path.open("w", encoding="utf-8", newline="" if name == TABLE else None)
+            self._shared[name] = self._open_files.enter_context(file)
+        return self._shared[name]
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file of one answer; of two pictures that differ in their endings, the first."""
+        path = self.folder / name
+        if path.exists():
+            logger.warning("%s: is there already, of a picture of the same name; kept", path)
+            return
+        self._note(f"{Path(name).parts[0]}/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def _note(self, name: str) -> None:
+        if name not in self.further:
+            self.further.append(name)

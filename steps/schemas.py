@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.config import TrainConfig
 from steps import cross_checks, detection_checks, lane_checks
-from tasks.config import RegisterConfig
+from tasks.config import RegisterConfig, kept_defects
 from tasks.detection.config import (
     DataConfig,
     DetectionCompat,
@@ -73,7 +73,7 @@ class DetectionExperiment(_ExperimentSchema):
     @property
     def defects(self) -> frozenset[str]:
         """Return `compat` with `all` replaced by the names that it stands for."""
-        return _defects(self.compat, get_args(DetectionCompat))
+        return kept_defects(self.compat, get_args(DetectionCompat))
 
     def contradictions(self) -> Iterator[cross_checks.Complaint]:
         """Yield what no single section can know to be wrong, with the path of its key."""
@@ -111,7 +111,7 @@ class LanesExperiment(_ExperimentSchema):
     @property
     def defects(self) -> frozenset[str]:
         """Return `compat` with `all` replaced by the names that it stands for."""
-        return _defects(self.compat, get_args(LaneCompat))
+        return kept_defects(self.compat, get_args(LaneCompat))
 
     def contradictions(self) -> Iterator[cross_checks.Complaint]:
         """Yield what no single section can know to be wrong, with the path of its key."""
@@ -126,10 +126,6 @@ class LanesExperiment(_ExperimentSchema):
             gate = self.register_.gate
             yield from cross_checks.check_gate(gate, metrics=get_args(LaneScore))
             yield from lane_checks.check_gate(gate, self.evaluate, self.data)
-
-
-def _defects(compat: Sequence[str], known: Sequence[str]) -> frozenset[str]:
-    return frozenset(known if "all" in compat else compat) - {"all"}
 
 
 # further tasks join here

@@ -1,4 +1,4 @@
-"""The deployable model: from pictures to boxes with names, in process and behind HTTP.
+"""The deployable model: from pictures to answers, in process and behind HTTP.
 
 MLflow copies this file into every logged model and runs it to load one ("models from code"), next
 to the bundled packages models, readers, tasks and engine; so it imports nothing else of `steps`.
@@ -11,9 +11,9 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -22,102 +22,16 @@ import torch
 import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from pydantic import ValidationError
 from safetensors.torch import load_file
-from torch import nn
 
 from readers.images import decode_image
 from readers.records import DatasetError
+from tasks.catalogue import PREDICTORS
+from tasks.predictor import ModelError, Predictor
 
 DEFAULT_SCORE_THRESHOLD = 0.5
 IMAGE_COLUMN = "image"
-
-
-class ModelError(Exception):
-    """A model's files that do not make a model; the message says which and why."""
-
-    exit_code = 1
-
-
-class Predictor(Protocol):
-    """A network with what is needed to name its answers."""
-
-    def predict(
-        self, pictures: Sequence[np.ndarray], *, score_threshold: float
-    ) -> list[dict[str, Any]]:
-        """Return one answer per (H, W, 3) uint8 RGB picture, made of JSON values."""
-        ...
-
-    def draw(self, picture: np.ndarray, answer: Mapping[str, Any]) -> np.ndarray:
-        """Return a copy of the picture with the answer drawn on it."""
-        ...
-
-
-class DetectionPredictor:
-    """Finds boxes.
-
-    Args:
-        network: a detector that holds its weights.
-        class_names: label -> name, labels from 0.
-        class_ids: label -> id in the training set's own files.
-        device: where the network runs.
-    """
-
-    def __init__(
-        self,
-        network: nn.Module,
-        *,
-        class_names: Sequence[str],
-        class_ids: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        self.network = network.to(device).eval()
-        self.class_names = tuple(class_names)
-        self.class_ids = tuple(class_ids)
-        self.device = device
-
-    def predict(
-        self, pictures: Sequence[np.ndarray], *, score_threshold: float
-    ) -> list[dict[str, Any]]:
-        """Find the boxes of a batch of pictures.
-
-        Args:
-            pictures: each (H, W, 3) uint8 RGB, upright.
-            score_threshold: lowest score that is reported, in [0, 1]; below the model's own
-                `score_threshold` it has no effect.
-
-        Returns:
-            Per picture `boxes` ([x1, y1, x2, y2], px, end exclusive), `scores`, `labels` (names),
-            `label_ids` (ids in the training set's files), best score first, `width` and `height`.
-        """
-        from tasks.detection.predictions import predict
-
-        found = predict(self.network, pictures, device=self.device, score_threshold=score_threshold)
-        return [
-            self._answer(boxes, picture) for boxes, picture in zip(found, pictures, strict=True)
-        ]
-
-    def draw(self, picture: np.ndarray, answer: Mapping[str, Any]) -> np.ndarray:
-        """Return a copy of the picture with the boxes, their names and scores."""
-        from tasks.detection.drawing import draw_boxes
-
-        texts = [
-            f"{name} {score:.2f}"
-            for name, score in zip(answer["labels"], answer["scores"], strict=True)
-        ]
-        labels = [self.class_ids.index(class_id) for class_id in answer["label_ids"]]
-        boxes_xyxy = np.asarray(answer["boxes"], dtype=np.float64).reshape(-1, 4)
-        return draw_boxes(picture, boxes_xyxy, labels, texts)
-
-    def _answer(self, found: Mapping[str, Any], picture: np.ndarray) -> dict[str, Any]:
-        labels = [int(label) for label in found["labels"]]
-        return {
-            "boxes": [[round(float(x), 3) for x in box] for box in found["boxes_xyxy"]],
-            "scores": [round(float(score), 6) for score in found["scores"]],
-            "labels": [self.class_names[label] for label in labels],
-            "label_ids": [int(self.class_ids[label]) for label in labels],
-            "width": int(picture.shape[1]),
-            "height": int(picture.shape[0]),
-        }
 
 
 def load_predictor(
@@ -153,32 +67,26 @@ def build_predictor(
 
     Args:
         state: the network's state dict.
-        experiment: the resolved experiment as plain data; `task` and `model` are read.
+        experiment: the resolved experiment as plain data.
         classes: `names` and `ids` by label.
         device: where the network runs; None: as `serving_device` says.
 
     Raises:
-        ModelError: if the task is unknown or a weight is missing, left over or of another shape.
+        ModelError: if the task or its config is unknown, or a weight is missing, left over or of
+            another shape.
     """
-    build = _NETWORKS.get(str(experiment.get("task")))
-    if build is None:
+    builder = PREDICTORS.get(str(experiment.get("task")))
+    if builder is None:
         raise ModelError(
-            f"config: task is {experiment.get('task')!r}; one of {', '.join(_NETWORKS)} is right"
+            f"config: task is {experiment.get('task')!r}; one of {', '.join(PREDICTORS)} is right"
         )
-    network = build(experiment["model"], classes)
     try:
-        network.load_state_dict(dict(state), strict=True)
-    except RuntimeError as error:
+        return builder()(state, experiment, classes, device=device or serving_device())
+    except ValidationError as error:
         raise ModelError(
-            "the weights do not fit the network that this version of the code builds from the "
-            f"model's config; use the code that the model was logged with ({error})"
+            "config: not one that this version of the code knows; use the code that the model was "
+            f"logged with ({error})"
         ) from error
-    return DetectionPredictor(
-        network,
-        class_names=classes["names"],
-        class_ids=classes["ids"],
-        device=device or serving_device(),
-    )
 
 
 def serving_device() -> torch.device:
@@ -187,34 +95,6 @@ def serving_device() -> torch.device:
     if name in ("", "auto"):
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def _detector(model: Mapping[str, Any], classes: Mapping[str, Any]) -> nn.Module:
-    """Build a detector without starting weights."""
-    from pydantic import TypeAdapter
-
-    from models.detection.build import build_detector
-    from tasks.detection.config import DetectionModelConfig
-
-    schema: TypeAdapter[Any] = TypeAdapter(DetectionModelConfig)
-    config = schema.validate_python(_without_starting_weights(model))
-    return build_detector(config, num_classes=len(classes["names"]))
-
-
-_NETWORKS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], nn.Module]] = {
-    "detection": _detector,
-}
-
-
-def _without_starting_weights(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a config section so that nothing is downloaded or looked for: the weights are here."""
-    copy: dict[str, Any] = {}
-    for key, value in section.items():
-        if key in ("weights", "backbone_weights"):
-            copy[key] = "none"
-        else:
-            copy[key] = _without_starting_weights(value) if isinstance(value, Mapping) else value
-    return copy
 
 
 def open_picture(value: Any, *, where: str) -> np.ndarray:

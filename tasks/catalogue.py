@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.contract import Task
+from tasks.predictor import PredictorBuilder
 
 
 class SplitSummary(Protocol):
@@ -67,3 +68,21 @@ def _lanes() -> Wiring:
 
 
 TASKS: Mapping[str, Callable[[], Wiring]] = {"detection": _detection, "lanes": _lanes}
+
+
+def _detection_predictor() -> PredictorBuilder:
+    from tasks.detection.predictor import build_predictor
+
+    return build_predictor
+
+
+def _lanes_predictor() -> PredictorBuilder:
+    from tasks.lanes.predictor import build_predictor
+
+    return build_predictor
+
+
+PREDICTORS: Mapping[str, Callable[[], PredictorBuilder]] = {
+    "detection": _detection_predictor,
+    "lanes": _lanes_predictor,
+}

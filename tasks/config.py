@@ -1,6 +1,8 @@
-"""Sections that every task's experiment has beside `train`: registration and its gate."""
+"""What every task's experiment has beside `train`: registration with its gate, and `compat`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,3 +45,8 @@ class RegisterConfig(BaseModel):
     )
     promote: bool = Field(False, description="Let the main job promote a version that passed.")
     description: str = Field("", description="Markdown put after the headline of each version.")
+
+
+def kept_defects(compat: Sequence[str], known: Iterable[str]) -> frozenset[str]:
+    """Return the names of an experiment's `compat`; `all` stands for all that are known."""
+    return frozenset(known if "all" in compat else compat) - {"all"}

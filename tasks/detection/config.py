@@ -7,9 +7,10 @@ library.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from readers.config import CocoSource, SourceSchema, VocSource, YoloSource
 
@@ -237,6 +238,17 @@ class FasterRcnnConfig(SourceSchema):
 DetectionModelConfig = Annotated[
     TorchvisionModelConfig | FasterRcnnConfig, Field(discriminator="name")
 ]
+
+
+def read_model_section(section: Mapping[str, Any]) -> DetectionModelConfig:
+    """Return a `model` section given as plain data.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    schema: TypeAdapter[DetectionModelConfig] = TypeAdapter(DetectionModelConfig)
+    return schema.validate_python(section)
+
 
 DetectionMetric = Literal[
     "mAP", "mAP_50", "mAP_75", "mAP_small", "mAP_medium", "mAP_large",

@@ -11,11 +11,16 @@ from click.testing import CliRunner
 from steps import predicting
 from steps.predict import main as predict
 from steps.video import VideoReader, VideoWriter
+from tasks.detection.predictor import DetectionPredictor
+from tasks.predictor import Predictor
 from tests.steps.model_store import sqlite_store
 
 
 class BrightSpot:
     """A predictor that needs no network: one box around what is brighter than 128."""
+
+    unit, columns = DetectionPredictor.unit, DetectionPredictor.columns
+    rows, files, lines = DetectionPredictor.rows, Predictor.files, Predictor.lines
 
     def predict(self, pictures, *, score_threshold):
         self.batches = [*getattr(self, "batches", []), len(pictures)]
@@ -227,3 +232,44 @@ def test_under_mlflow_run_the_results_go_onto_its_run(predictor, tmp_path, monke
         tags = client.get_run(run.info.run_id).data.tags
     assert tags["step"] == "predict"
     assert "2 boxes in 2 pictures" in tags["mlflow.note.content"]
+
+
+class TwoFormats(BrightSpot):
+    """The same, with files in formats of its own."""
+
+    def files(self, item, answer):
+        return {f"own/{item.partition('.')[0]}.txt": item}
+
+    def lines(self, item, answer):
+        return {"all.json": f"{item} {len(answer['boxes'])}"}
+
+
+@pytest.fixture
+def two_formats(predictor, monkeypatch):
+    monkeypatch.setattr(predicting, "open_source", lambda *_, **__: TwoFormats())
+
+
+def test_a_task_may_write_files_in_the_benchmarks_own_formats(two_formats, tmp_path):
+    for name in ("a.png", "sub/b.png"):
+        _write(tmp_path / "in" / name)
+    result = _predict(tmp_path / "in", tmp_path / "out")
+    assert (tmp_path / "out/all.json").read_text() == "a.png 1\nsub/b.png 1\n"
+    assert (tmp_path / "out/own/sub/b.txt").read_text() == "sub/b.png"
+    assert "predictions.csv, own/, all.json, drawn/" in result.output
+
+
+def test_of_two_pictures_of_one_name_the_first_keeps_its_file(two_formats, tmp_path, caplog):
+    for name in ("a.jpg", "a.png"):
+        _write(tmp_path / "in" / name)
+    assert _predict(tmp_path / "in", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out/own/a.txt").read_text() == "a.jpg"
+    assert "a.txt: is there already, of a picture of the same name; kept" in caplog.text
+
+
+def test_the_frames_of_a_video_are_items_by_number(two_formats, tmp_path):
+    with VideoWriter(tmp_path / "in", fps=10, width=64, height=48) as writer:
+        for _ in range(2):
+            writer.write(_picture(size=(48, 64)))
+    _predict(writer.path, tmp_path / "out")
+    lines = (tmp_path / "out/all.json").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["in.webm/000000", "in.webm/000001"]

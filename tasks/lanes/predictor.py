@@ -1,0 +1,130 @@
+"""A lane network as it is deployed: from pictures to lanes in px of the given picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from models.lanes.build import build_lane_network
+from tasks.config import kept_defects
+from tasks.lanes.config import DecodeConfig, LaneCompat, UfldModelConfig
+from tasks.lanes.decoding import DecodedLane
+from tasks.lanes.predictions import LaneReader, predict_lanes
+from tasks.predictor import Predictor, give_weights, without_starting_weights
+
+# the auxiliary segmentation head: it is trained with, and nothing else
+TRAINING_ONLY = "seg_head."
+
+
+def build_predictor(
+    state: Mapping[str, torch.Tensor],
+    experiment: Mapping[str, Any],
+    classes: Mapping[str, Any],
+    *,
+    device: torch.device,
+) -> LanePredictor:
+    """Return the predictor of a lane experiment; see `tasks.predictor.PredictorBuilder`."""
+    section = {**without_starting_weights(experiment["model"]), "aux": None}
+    reader = LaneReader(
+        model=UfldModelConfig.model_validate(section),
+        decode=DecodeConfig.model_validate(experiment.get("decode", {})),
+        frame=tuple(experiment["data"]["frame"]),
+        compat=kept_defects(experiment.get("compat", ()), get_args(LaneCompat)),
+    )
+    network = build_lane_network(reader.model)
+    give_weights(network, {k: v for k, v in state.items() if not k.startswith(TRAINING_ONLY)})
+    return LanePredictor(network, reader, device=device)
+
+
+class LanePredictor(Predictor):
+    """Finds lanes.
+
+    Args:
+        network: a lane network that holds its weights.
+        reader: how lanes are read off its output.
+        device: where the network runs.
+    """
+
+    unit = "lanes"
+    columns = ("slot", "kind", "score", "point", "x", "y")
+
+    def __init__(self, network: nn.Module, reader: LaneReader, *, device: torch.device) -> None:
+        self.network = network.to(device).eval()
+        self.reader = reader
+        self.device = device
+
+    def predict(
+        self, pictures: Sequence[np.ndarray], *, score_threshold: float
+    ) -> list[dict[str, Any]]:
+        """Find the lanes of a batch of pictures.
+
+        Args:
+            pictures: each (H, W, 3) uint8 RGB, upright, of the frame's aspect.
+            score_threshold: lowest score that is reported, in [0, 1]: the mean probability with
+                which a lane crosses its anchors. Decoding keeps lanes by `decode`'s own rules.
+
+        Returns:
+            Per picture `width`, `height` and `lanes`, from left to right: `slot` (from 0), `kind`
+            (`row`, `column` or `pooled`: what it was read from), `score` and `points` ([x, y], px
+            of the given picture).
+        """
+        found = predict_lanes(self.network, pictures, reader=self.reader, device=self.device)
+        return [
+            self._answer([lane for lane in lanes if lane.score >= score_threshold], picture)
+            for lanes, picture in zip(found, pictures, strict=True)
+        ]
+
+    def rows(self, answer: Mapping[str, Any]) -> list[list[Any]]:
+        """Return one row per point of a lane."""
+        return [
+            [lane["slot"], lane["kind"], round(lane["score"], 5), number, x, y]
+            for lane in answer["lanes"]
+            for number, (x, y) in enumerate(lane["points"])
+        ]
+
+    def draw(self, picture: np.ndarray, answer: Mapping[str, Any]) -> np.ndarray:
+        """Return a copy of the picture with the lanes in their slots' colours, and their scores."""
+        from tasks.lanes.drawing import draw_lanes
+
+        found = answer["lanes"]
+        return draw_lanes(
+            picture,
+            _points_of(answer),
+            [lane["slot"] for lane in found],
+            texts=[f"{lane['score']:.2f}" for lane in found],
+        )
+
+    def files(self, item: str, answer: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the lanes as CULane's text, `lines/<picture>.lines.txt`, px of the picture."""
+        from tasks.lanes.formats import culane_text
+
+        name = PurePosixPath("lines", item).with_suffix(".lines.txt")
+        return {str(name): culane_text(_points_of(answer))}
+
+    def _answer(self, lanes: Sequence[DecodedLane], picture: np.ndarray) -> dict[str, Any]:
+        height, width = picture.shape[:2]
+        factor = np.array([width, height]) / self.reader.frame
+        ordered = sorted(lanes, key=lambda lane: lane.slot)
+        return {
+            "lanes": [
+                {
+                    "slot": int(lane.slot),
+                    "kind": lane.kind,
+                    "score": round(float(lane.score), 6),
+                    "points": np.round(lane.points * factor, 3).tolist(),
+                }
+                for lane in ordered
+            ],
+            "width": int(width),
+            "height": int(height),
+        }
+
+
+def _points_of(answer: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the lanes' points, each (P, 2) float64, px of the picture."""
+    return [np.asarray(lane["points"], np.float64).reshape(-1, 2) for lane in answer["lanes"]]
