@@ -116,7 +116,7 @@ def _train(start: Start, run: RunHandle, *, device: Any, prepare_run: str) -> Tr
             interruption=run.interruption,
             resume=start.state,
             config_digest=loaded.digest,
-            compat=experiment.compat,
+            compat=experiment.defects,
         )
     finally:
         task.close()

@@ -63,7 +63,7 @@ def build_task(experiment: Any, *, index: Path) -> DetectionTask:
         evaluate=experiment.evaluate,
         batch_size=experiment.train.batch_size,
         indexes=_open(index),
-        compat=experiment.compat,
+        compat=experiment.defects,
     )
 
 
