@@ -156,6 +156,29 @@ def test_crossings_are_those_of_a_loop_over_points():
                 assert found[picture, lane, number].item() == pytest.approx(expected, abs=1e-4)
 
 
+def test_no_step_asks_for_a_value():
+    # tensors without values refuse whatever would make the host wait for a device
+    labels = LabelMaker(model(), FRAME)(torch.empty(3, 2, 9, 2, device="meta"))
+    assert labels.rows.shape == (3, 6, 2)
+    assert labels.columns.shape == (3, 5, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_device_makes_the_same_labels_without_a_wait():
+    points, maker = random_points(pictures=8, lanes=2, seed=2), LabelMaker(model(), FRAME)
+    on_device = points.to("cuda")
+    maker(on_device)  # takes the anchors there
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = maker(on_device)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = maker(points)
+    assert (found.rows.cpu() != expected.rows).float().mean() <= 0.002
+    assert (found.columns.cpu() != expected.columns).float().mean() <= 0.002
+
+
 def random_points(*, pictures, lanes, seed):
     random = np.random.RandomState(seed)
     points = random.uniform(-10, 100, (pictures, lanes, 12, 2)).astype(np.float32)
