@@ -25,7 +25,7 @@ LINE = re.compile(
     re.IGNORECASE,
 )
 
-# scene -> its file's name and the pictures that it lists
+# scene -> what messages call its list, and the pictures in it
 Scenes = Mapping[str, tuple[str, Sequence[str]]]
 
 
@@ -117,7 +117,9 @@ def read_scenes(folder: Path) -> Scenes:
         )
     own = [name for name in by_scene if name not in BENCHMARK_SCENES]
     order = [name for name in BENCHMARK_SCENES if name in by_scene] + own
-    return {name: (by_scene[name].name, _images(by_scene[name])) for name in order}
+    return {
+        name: (f"{folder.name}/{by_scene[name].name}", _images(by_scene[name])) for name in order
+    }
 
 
 def scene_of(path: Path) -> str:
