@@ -65,7 +65,7 @@ def test_broken_label_files_are_told(tmp_path, content, words):
 
 
 def test_useless_lanes_stay_for_the_score(tmp_path):
-    records, findings = read(labelled(tmp_path, {"Lines": [LANE, LANE[:1], []]}))
+    records, findings = read(labelled(tmp_path, {"Lines": [LANE, LANE[1:2], []]}))
     assert [len(lane) for lane in records[0].lanes] == [3, 1, 0]
     assert [item.code for item in findings] == ["short-lane", "short-lane"]
     assert findings[1].where == "labels/a.lines.json: lane 3"
