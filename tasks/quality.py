@@ -41,11 +41,14 @@ class SplitQuality:
     draw: Callable[[Finding], np.ndarray | None] = lambda _: None
 
 
-def quality_report(splits: Mapping[str, SplitQuality]) -> tuple[dict[str, Any], str]:
+def quality_report(
+    splits: Mapping[str, SplitQuality], *, legend: str = ""
+) -> tuple[dict[str, Any], str]:
     """Return the report as JSON data and as one self-contained HTML page.
 
     Args:
         splits: name -> split, in the order in which they are shown.
+        legend: what the colours of the drawn findings mean.
 
     Returns:
         The data: `status` (`error`, `warning` or `clean`) and per split `counts` and `findings`
@@ -58,7 +61,7 @@ def quality_report(splits: Mapping[str, SplitQuality]) -> tuple[dict[str, Any], 
             "counts": dict(split.counts),
             "findings": _grouped(split.findings),
         }
-    return content, render_page(content, list(_thumbnails(splits)))
+    return content, render_page(content, list(_thumbnails(splits)), legend=legend)
 
 
 def _status(splits: Mapping[str, SplitQuality]) -> str:

@@ -62,12 +62,13 @@ class Thumbnail:
     data_uri: str
 
 
-def render_page(content: Mapping[str, Any], thumbnails: Sequence[Thumbnail]) -> str:
+def render_page(content: Mapping[str, Any], thumbnails: Sequence[Thumbnail], *, legend: str) -> str:
     """Return the page.
 
     Args:
         content: what `tasks.quality.quality_report` returns as data.
         thumbnails: the worst cases, in the order in which they are shown.
+        legend: what their colours mean.
     """
     splits, status = content["splits"], content["status"]
     parts = [
@@ -75,7 +76,7 @@ def render_page(content: Mapping[str, Any], thumbnails: Sequence[Thumbnail]) -> 
         "<p>An error stops the preparation; a warning is handled as its line says.</p>",
         *_overview(splits),
         *_findings(splits),
-        *_cases(thumbnails),
+        *_cases(thumbnails, legend),
         *_tables(splits),
     ]
     return (
@@ -127,10 +128,10 @@ def _findings(splits: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
             )
 
 
-def _cases(thumbnails: Sequence[Thumbnail]) -> Iterable[str]:
+def _cases(thumbnails: Sequence[Thumbnail], legend: str) -> Iterable[str]:
     if not thumbnails:
         return
-    yield "<h2>Worst cases</h2><p>Red: the box in question. Green: the picture's other boxes.</p>"
+    yield f"<h2>Worst cases</h2><p>{escape(legend)}</p>"
     yield '<div class="cases">'
     for case in thumbnails:
         finding = case.finding

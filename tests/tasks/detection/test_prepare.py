@@ -12,7 +12,8 @@ from readers.index import ImageBoxesIndex
 from readers.records import DatasetError, Finding
 from tasks.detection.config import DataConfig
 from tasks.detection.findings import box_counts, draw_finding
-from tasks.detection.prepare import cut, prepare_data
+from tasks.detection.prepare import prepare_data
+from tasks.splits import cut
 from tests.builders import build_coco, build_voc, build_yolo
 from tests.shared import shared_data
 
