@@ -27,6 +27,7 @@ IMAGE_ENDINGS = frozenset(
 # What both header parser and decoder surely read; anything else is decoded once when probed.
 SURE_FORMATS = frozenset({"JPEG", "MPO", "PNG", "BMP", "WEBP"})
 DECODE_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+MASK_FLAGS = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 PNG_START = b"\x89PNG\r\n\x1a\n"
 # Brightest 8-bit value that counts as nearly black: 12-bit sensor data kept in 16 bits reaches 15.
@@ -76,6 +77,25 @@ def read_image(path: str | Path, *, turn: int = 1) -> np.ndarray:
         DatasetError: if the file cannot be read or is no picture.
     """
     return decode_image(_bytes_of(Path(path)), turn=turn, name=str(path))
+
+
+def read_mask(path: str | Path) -> np.ndarray:
+    """Return a picture of numbers as it is stored.
+
+    Args:
+        path: a grey picture without loss, PNG mostly.
+
+    Returns:
+        (H, W) uint8; of 16 bits the upper 8 are kept, colours become their luminance.
+
+    Raises:
+        DatasetError: if the file cannot be read or is no picture.
+    """
+    data = _bytes_of(Path(path))
+    mask = _decode(data, MASK_FLAGS)
+    if mask is None:
+        raise DatasetError(f"{path}: not a picture that can be decoded ({_first_bytes(data)})")
+    return mask
 
 
 def decode_image(data: bytes, *, turn: int | None = None, name: str = "picture") -> np.ndarray:
@@ -180,11 +200,11 @@ def _bytes_of(path: Path) -> bytes:
         raise DatasetError(f"{str(path)!r}: cannot be read: {error}") from error
 
 
-def _decode(data: bytes) -> np.ndarray | None:
+def _decode(data: bytes, flags: int = DECODE_FLAGS) -> np.ndarray | None:
     if not data:
         return None
     try:
-        return cv2.imdecode(np.frombuffer(data, np.uint8), DECODE_FLAGS)
+        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:  # more pixels than the library takes, for one
         return None
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from readers.images import decode_image, probe_image, read_image, turn_pixels
+from readers.images import decode_image, probe_image, read_image, read_mask, turn_pixels
 from readers.records import DatasetError
 from tests.shared import shared_data
 
@@ -222,3 +222,17 @@ def test_turned_landscapes_show_the_same_scene():
     )
     for other in others:
         assert np.abs(upright.astype(int) - other).mean() < 6
+
+
+def test_masks_keep_their_numbers(tmp_path):
+    numbers = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    path = tmp_path / "mask.png"
+    cv2.imwrite(str(path), numbers)
+    assert (read_mask(path) == numbers).all()
+
+
+def test_a_mask_that_is_no_picture_is_named(tmp_path):
+    path = tmp_path / "mask.png"
+    path.write_bytes(b"text")
+    with pytest.raises(DatasetError, match=r"mask\.png: not a picture"):
+        read_mask(path)
