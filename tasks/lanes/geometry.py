@@ -83,20 +83,42 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return np.where(is_absent, np.float32(ABSENT), moved)
 
 
-def swap_points(points: np.ndarray) -> np.ndarray:
-    """Return the points of a mirrored picture in its slots: (L, G, 2), the last slot first."""
-    return points[::-1]
+def slots_from_right(lanes: int) -> np.ndarray:
+    """Return each slot's number from the other end, (lanes,) int64."""
+    return np.arange(lanes)[::-1]
 
 
-def swap_mask(mask: np.ndarray, *, lanes: int) -> np.ndarray:
-    """Return a mirrored picture's mask with its lanes numbered from the other side.
+def slots_of_other_side(lanes: int) -> np.ndarray:
+    """Return the slot as far from the middle on the other side, (lanes,) int64; -1: there is none.
+
+    For slots that belong to a side, lanes // 2 to the left one. Of an odd number the right side's
+    last slot has no counterpart.
+    """
+    return np.maximum(2 * (lanes // 2) - 1 - np.arange(lanes), -1)
+
+
+def swap_points(points: np.ndarray, new_slots: np.ndarray) -> np.ndarray:
+    """Return a mirrored picture's points in the slots that its lanes have there.
 
     Args:
-        mask: (H, W) uint8, 0 ground, 1 to `lanes` lanes; other values stay.
-        lanes: number of slots.
+        points: (L, G, 2) float32, by the slots before the mirror.
+        new_slots: (L,) int64, slot that each becomes; -1: its lane is left out.
+    """
+    swapped = np.full_like(points, ABSENT)
+    kept = new_slots >= 0
+    swapped[new_slots[kept]] = points[kept]
+    return swapped
+
+
+def swap_mask(mask: np.ndarray, new_slots: np.ndarray) -> np.ndarray:
+    """Return a mirrored picture's mask with its lanes numbered anew.
+
+    Args:
+        mask: (H, W) uint8, 0 ground, slot + 1 on lanes; numbers above L stay.
+        new_slots: (L,) int64, as for `swap_points`.
     """
     table = np.arange(256, dtype=np.uint8)
-    table[1 : lanes + 1] = table[1 : lanes + 1][::-1].copy()
+    table[1 : len(new_slots) + 1] = new_slots + 1
     return np.asarray(cv2.LUT(mask, table))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engine.contract import Batch
-from readers.images import read_image
+from readers.images import read_image, read_mask
 from readers.lane_index import ImageLanesIndex
 from readers.lane_records import ImageLanes
 from readers.records import DatasetError
@@ -52,8 +52,8 @@ class LaneSamples:
         data: frame and augmentation.
         model: size of the input, crop and number of slots.
         wants_masks: whether items have masks.
-        compat: reference defects to keep; `file_centre` (or `all`) zooms and turns a picture of
-            another size than the frame about the middle of its own size.
+        compat: reference defects to keep; `file_centre` zooms and turns a picture of another
+            size than the frame about the middle of its own size.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class LaneSamples:
         self._augment = data.augment
         self._model = model
         self._wants_masks = wants_masks
-        self._has_file_centre = not {"file_centre", "all"}.isdisjoint(compat)
+        mirror = geometry.slots_from_right if _is_by_mask(data) else geometry.slots_of_other_side
+        self._mirrored_slots = mirror(model.lanes)
+        self._has_file_centre = "file_centre" in compat
 
     def __len__(self) -> int:
         return len(self._index)
@@ -100,8 +102,8 @@ class LaneSamples:
         if mask is not None:
             mask = mask_to_input(mask, matrix, model=self._model, frame=self._frame)
         if variation.is_mirrored:
-            points = geometry.swap_points(points)
-            mask = None if mask is None else geometry.swap_mask(mask, lanes=self._model.lanes)
+            points = geometry.swap_points(points, self._mirrored_slots)
+            mask = None if mask is None else geometry.swap_mask(mask, self._mirrored_slots)
         return LaneSample(vary_light(image, variation), points, mask, str(record.path))
 
     def _centre(self, record: ImageLanes) -> tuple[float, float]:
@@ -115,7 +117,7 @@ class LaneSamples:
             return None
         if record.mask is None:
             raise DatasetError(f"{record.path}: has no lane mask, which this model trains with")
-        return read_image(record.mask)[..., 0]
+        return read_mask(record.mask)
 
 
 def read_picture(record: ImageLanes) -> np.ndarray:
@@ -164,6 +166,14 @@ def unpack(
         Pictures (N, 3, h, w) float32, normalised, and the labels.
     """
     return normalise(inputs["images"]), labels(inputs["points"], inputs.get("masks"))
+
+
+def _is_by_mask(data: LaneDataConfig) -> bool:
+    """Tell whether slots are the mask's numbers; by the other rules each belongs to a side."""
+    if data.slots.rule != "by_format":
+        return data.slots.rule == "mask"
+    source = data.splits.source if data.splits is not None else data.train
+    return source is not None and "culane" in (source.format, getattr(source, "layout", ""))
 
 
 def _stacked(arrays: Sequence[np.ndarray]) -> torch.Tensor:

@@ -10,6 +10,8 @@ from tasks.lanes.geometry import (
     affine,
     mirrored,
     move_points,
+    slots_from_right,
+    slots_of_other_side,
     swap_mask,
     swap_points,
     warp_mask,
@@ -93,7 +95,18 @@ def test_points_move_with_the_matrix_and_absent_ones_stay_absent():
 
 def test_slots_change_sides():
     points = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
-    assert (swap_points(points)[0] == points[2]).all()
+    assert (swap_points(points, slots_from_right(3)) == points[::-1]).all()
     mask = np.array([[0, 1, 2, 3, 4]], np.uint8)
-    assert swap_mask(mask, lanes=3).tolist() == [[0, 3, 2, 1, 4]]
-    assert swap_mask(mask, lanes=4).tolist() == [[0, 4, 3, 2, 1]]
+    assert swap_mask(mask, slots_from_right(3)).tolist() == [[0, 3, 2, 1, 4]]
+    assert swap_mask(mask, slots_of_other_side(4)).tolist() == [[0, 4, 3, 2, 1]]
+
+
+def test_of_an_odd_number_of_sided_slots_the_last_has_no_counterpart():
+    # two left slots, three right ones
+    assert slots_of_other_side(5).tolist() == [3, 2, 1, 0, -1]
+    points = np.arange(20, dtype=np.float32).reshape(5, 2, 2)
+    found = swap_points(points, slots_of_other_side(5))
+    assert (found[:4] == points[3::-1]).all()
+    assert (found[4] == ABSENT).all()
+    mask = np.array([[0, 1, 2, 3, 4, 5]], np.uint8)
+    assert swap_mask(mask, slots_of_other_side(5)).tolist() == [[0, 4, 3, 2, 1, 0]]
