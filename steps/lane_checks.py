@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-from readers.config import CulaneSource, CurvelanesSource, TusimpleSource
+from readers.config import CulaneSource, TusimpleSource
 from steps.complaints import nearest
 from steps.cross_checks import (
     Complaint,
@@ -40,8 +40,8 @@ SCORES: Mapping[str, tuple[str, ...]] = {
 LOWER_IS_BETTER = ("FP", "FN", "FP_count", "FN_count", "FP_cross")
 
 
-def check_data(data: LaneDataConfig, model: UfldModelConfig) -> Iterator[Complaint]:
-    """Yield what contradicts itself in a `data` section, or does not fit the slots."""
+def check_data(data: LaneDataConfig) -> Iterator[Complaint]:
+    """Yield what contradicts itself in a `data` section."""
     height = data.frame[1]
     if data.grid is not None and data.grid.last > height:
         yield (
@@ -51,11 +51,13 @@ def check_data(data: LaneDataConfig, model: UfldModelConfig) -> Iterator[Complai
         )
     if data.augment is not None:
         yield from check_scale(data.augment.scale)
-    if _takes_outermost(data) and model.lanes % 2:
+    others = [each for each in _sources(data, ("train", "val", "test")) if not _is_culane(each[1])]
+    if data.slots.rule == "mask" and others:
+        key, source = others[0]
         yield (
-            ("model", "lanes"),
-            f"{model.lanes} is not allowed: the slots' rule `outermost` gives each side of the "
-            "road half of the slots, so their number must be even",
+            ("data", "slots", "rule"),
+            "mask is not allowed: only CULane has masks with the lanes' numbers, and "
+            f"{key} has the format {source.format}; write by_format",
         )
 
 
@@ -232,14 +234,6 @@ def _check_thresholds(decode: DecodeConfig, model: UfldModelConfig) -> Iterator[
         )
 
 
-def _takes_outermost(data: LaneDataConfig) -> bool:
-    """Tell whether any split's slots are CurveLanes' own."""
-    if data.slots.rule != "by_format":
-        return data.slots.rule == "outermost"
-    sources = _sources(data, ("train", "val", "test"))
-    return any(isinstance(source, CurvelanesSource) for _, source in sources)
-
-
 def _sources(data: LaneDataConfig, splits: Sequence[str]) -> list[tuple[str, LaneSource]]:
     """Return the key and source of each split that there is."""
     if data.splits is not None:
@@ -254,7 +248,11 @@ def _is_tusimple(source: LaneSource) -> bool:
     )
 
 
+def _is_culane(source: LaneSource) -> bool:
+    return isinstance(source, CulaneSource) or (
+        isinstance(source, RoadsSource) and source.layout == "culane"
+    )
+
+
 def _has_scenes(source: LaneSource) -> bool:
-    if isinstance(source, RoadsSource):
-        return source.layout == "culane"
-    return isinstance(source, CulaneSource) and source.scenes is not None
+    return _is_culane(source) and getattr(source, "scenes", "drawn") is not None

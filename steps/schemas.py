@@ -117,7 +117,7 @@ class LanesExperiment(_ExperimentSchema):
         """Yield what no single section can know to be wrong, with the path of its key."""
         yield from cross_checks.check_train(self.train)
         yield from cross_checks.check_splits(self.data, self.evaluate)
-        yield from lane_checks.check_data(self.data, self.model)
+        yield from lane_checks.check_data(self.data)
         yield from lane_checks.check_model(self.model, self.data.frame)
         yield from lane_checks.check_loss(self.loss, self.model)
         yield from lane_checks.check_decode(self.decode, self.model)

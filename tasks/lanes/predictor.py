@@ -11,14 +11,12 @@ import torch
 from torch import nn
 
 from models.lanes.build import build_lane_network
+from models.lanes.ufldv2 import without_segmentation
 from tasks.config import kept_defects
 from tasks.lanes.config import DecodeConfig, LaneCompat, UfldModelConfig
 from tasks.lanes.decoding import DecodedLane
 from tasks.lanes.predictions import LaneReader, predict_lanes
 from tasks.predictor import Predictor, give_weights, without_starting_weights
-
-# the auxiliary segmentation head: it is trained with, and nothing else
-TRAINING_ONLY = "seg_head."
 
 
 def build_predictor(
@@ -37,7 +35,7 @@ def build_predictor(
         compat=kept_defects(experiment.get("compat", ()), get_args(LaneCompat)),
     )
     network = build_lane_network(reader.model)
-    give_weights(network, {k: v for k, v in state.items() if not k.startswith(TRAINING_ONLY)})
+    give_weights(network, without_segmentation(state))
     return LanePredictor(network, reader, device=device)
 
 

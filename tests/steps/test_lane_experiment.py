@@ -101,12 +101,9 @@ def test_a_faulty_value_is_told_with_what_is_right(config: str, overrides: str, 
             "data.augment.scale: [0.0, 1.0] is not allowed: must be [least, largest], both above 0",
         ),
         (
-            "data.slots.rule=outermost model.lanes=5",
-            "model.lanes: 5 is not allowed: the slots' rule `outermost` gives each side of the",
-        ),
-        (
-            "'data.val={format: curvelanes, root: c, split: valid}' model.lanes=3",
-            "model.lanes: 3 is not allowed: the slots' rule `outermost`",
+            "data.slots.rule=mask",
+            "data.slots.rule: mask is not allowed: only CULane has masks with the lanes' numbers, "
+            "and data.train has the format tusimple; write by_format",
         ),
         (
             "'model.rows={anchors: 20, cells: 50, unit: px, range: [100, 321]}'",
