@@ -68,6 +68,8 @@ def checked_lanes(
         record = _record(entry, placed, cleaner)
         totals.add(record)
         yield record
+    if cleaner.may_be_empty and totals.num_empty:
+        totals.tell_empty(findings)
     totals.check(findings)
     findings.close()
 
@@ -102,6 +104,7 @@ class _Totals:
 
     num_pictures: int = 0
     num_lanes: int = 0
+    num_empty: int = 0  # lanes without any point
     num_points: int = 0
     num_outside: int = 0
     reach: np.ndarray = field(default_factory=lambda: np.zeros(2))  # as a share of the sides
@@ -111,12 +114,19 @@ class _Totals:
         size = record.width, record.height
         self.num_pictures += 1
         self.num_lanes += sum(len(lane) > 1 for lane in record.lanes)
+        self.num_empty += sum(len(lane) == 0 for lane in record.lanes)
         outside, points = share_outside(record.lanes, size)
         self.num_outside += outside
         self.num_points += points
         for lane in record.lanes:
             if len(lane):
                 self.reach = np.maximum(self.reach, lane.max(axis=0) / size)
+
+    def tell_empty(self, findings: FindingLog) -> None:
+        """Tell how many lanes only fill up the lists of the format; told one by one they drown."""
+        message = f"lanes without any point: {self.num_empty}"
+        action, count = "kept: the benchmark's score counts each as a lane", self.num_empty
+        findings.warn("empty-lanes", findings.source, message, action=action, count=count)
 
     def check(self, findings: FindingLog) -> None:
         """Tell what no single picture shows."""

@@ -87,7 +87,8 @@ class LaneCleaner:
         is_repeat = (points[1:] == points[:-1]).all(axis=1)
         if is_repeat.any():
             x, y = points[1:][is_repeat][0].tolist()
-            message = f"{int(is_repeat.sum())} points repeat the one before, first {x:.6g} {y:.6g}"
+            number = int(is_repeat.sum())
+            message = f"points equal to the one before: {number}, first {x:.6g} {y:.6g}"
             action = "repeats dropped"
             self.findings.warn("repeated-point", lane.where, message, action=action, **about)
             points = points[np.concatenate([[True], ~is_repeat])]

@@ -115,7 +115,7 @@ def test_points_that_are_none_are_dropped_and_told(tmp_path):
     assert records[0].lanes[0].tolist() == [[10, 70], [20, 40], [30, 20]]
     assert codes(findings) == ["non-finite-point", "repeated-point"]
     assert findings[0].message == "2 of 6 points are NaN or infinite"
-    assert findings[1].message == "1 points repeat the one before, first 20 40"
+    assert findings[1].message == "points equal to the one before: 1, first 20 40"
 
 
 def test_a_lane_that_turns_back_is_told(tmp_path):

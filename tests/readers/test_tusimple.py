@@ -48,10 +48,11 @@ def test_absent_points_are_left_out_and_rows_are_kept(tmp_path):
     assert (records[0].image_id, records[0].width, records[0].height) == ("clips/a.png", 96, 72)
 
 
-def test_lanes_without_a_point_stay_and_are_normal(tmp_path):
+def test_lanes_without_a_point_stay_and_are_told_once(tmp_path):
     records, findings = read(labelled(tmp_path, line([-2] * 4, [1, 2, 3, 4])))
     assert [len(lane) for lane in records[0].lanes] == [0, 4]
-    assert findings == []
+    assert [item.code for item in findings] == ["empty-lanes"]
+    assert findings[0].message == "lanes without any point: 1"
 
 
 def test_label_files_follow_each_other(tmp_path):
@@ -175,15 +176,15 @@ def test_written_labels_are_read_back(tmp_path):
     records, _ = read(tmp_path)
     write_tusimple_labels(tmp_path / "new.json", records)
     again, findings = read(tmp_path, "new.json")
-    assert findings == []
+    assert [item.code for item in findings] == ["empty-lanes"]
     for first, second in zip(records[0].lanes, again[0].lanes, strict=True):
         assert np.array_equal(first, second)
 
 
-def test_real_frames_are_read_without_a_finding():
+def test_real_frames_have_two_lanes_without_a_point():
     root = shared_data("lanes/tusimple_512x288")
     records, findings = read(root, "label_data.json")
-    assert findings == []
+    assert [(item.code, item.count) for item in findings] == [("empty-lanes", 2)]
     assert [len(record.lanes) for record in records] == [4] * 10
     assert {(record.width, record.height) for record in records} == {(512, 288)}
     lines = (root / "label_data.json").read_text("utf-8").splitlines()
