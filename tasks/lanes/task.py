@@ -17,7 +17,7 @@ from tasks.lanes.labels import LabelMaker
 from tasks.lanes.losses import lane_losses
 from tasks.lanes.measures import lane_measures
 from tasks.lanes.predictions import LaneReader
-from tasks.lanes.samples import LaneSamples, collate, normalise
+from tasks.lanes.samples import LaneSamples, collate, unpack
 from tasks.lanes.scoring import SplitScorer
 from tasks.loading import EpochLoader
 from tasks.shuffled import ShuffledPlan
@@ -75,9 +75,7 @@ class LaneTask:
 
     def prepare_batch(self, batch: Batch, *, update: int, draws: Draws) -> Batch:
         """Return the batch as normalised pictures and `LaneLabels`, made on the device."""
-        inputs = batch.inputs
-        labels = self._labels(inputs["points"], inputs.get("masks"))
-        return Batch((normalise(inputs["images"]), labels), batch.ids)
+        return Batch(unpack(batch.inputs, labels=self._labels), batch.ids)
 
     def losses(self, network: nn.Module, batch: Batch) -> Losses:
         """Return the weighted terms, and accuracies over the batch's anchors."""

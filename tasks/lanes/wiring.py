@@ -56,7 +56,7 @@ def summarise(experiment: Any, *, index: Path) -> Mapping[str, LaneSplit]:
 
 
 def data_key(experiment: Any) -> Mapping[str, Any]:
-    """Return the sources, frame, grid and slots; what is done with pictures later does not count."""
+    """Return what decides the index: sources, frame, grid and slots, and whether masks are made."""
     data = experiment.data.model_dump(mode="json", exclude={"augment", "drop_last"})
     return {**data, "lanes": experiment.model.lanes, "masks": wants_masks(experiment.model)}
 
