@@ -29,9 +29,10 @@ CONFIG_FILE = "config.yaml"
 CLASSES_FILE = "classes.json"
 DIGEST_TAG = "digest"
 
-# what the bundled packages import on the way to a prediction; tests/steps/test_serving.py blocks
-# everything else
+# what the bundled packages import on the way to a prediction; tests/steps/test_serving.py and
+# test_lane_predictor.py block everything else
 _REQUIRED = (
+    "joblib",
     "mlflow",
     "numpy",
     "pandas",

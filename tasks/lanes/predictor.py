@@ -15,8 +15,12 @@ from models.lanes.ufldv2 import without_segmentation
 from tasks.config import kept_defects
 from tasks.lanes.config import DecodeConfig, LaneCompat, UfldModelConfig
 from tasks.lanes.decoding import DecodedLane
+from tasks.lanes.formats import culane_text, tusimple_lanes, tusimple_line
 from tasks.lanes.predictions import LaneReader, predict_lanes
 from tasks.predictor import Predictor, give_weights, without_starting_weights
+
+TUSIMPLE_ROWS = np.arange(160, 711, 10)
+TUSIMPLE_HEIGHT = 720
 
 
 def build_predictor(
@@ -36,7 +40,8 @@ def build_predictor(
     )
     network = build_lane_network(reader.model)
     give_weights(network, without_segmentation(state))
-    return LanePredictor(network, reader, device=device)
+    metric = experiment.get("evaluate", {}).get("metric", {}).get("name", "f1")
+    return LanePredictor(network, reader, metric=metric, device=device)
 
 
 class LanePredictor(Predictor):
@@ -45,15 +50,19 @@ class LanePredictor(Predictor):
     Args:
         network: a lane network that holds its weights.
         reader: how lanes are read off its output.
+        metric: what the experiment is scored by; with `tusimple`, answers also come in its form.
         device: where the network runs.
     """
 
     unit = "lanes"
     columns = ("slot", "kind", "score", "point", "x", "y")
 
-    def __init__(self, network: nn.Module, reader: LaneReader, *, device: torch.device) -> None:
+    def __init__(
+        self, network: nn.Module, reader: LaneReader, *, metric: str, device: torch.device
+    ) -> None:
         self.network = network.to(device).eval()
         self.reader = reader
+        self.metric = metric
         self.device = device
 
     def predict(
@@ -64,12 +73,13 @@ class LanePredictor(Predictor):
         Args:
             pictures: each (H, W, 3) uint8 RGB, upright, of the frame's aspect.
             score_threshold: lowest score that is reported, in [0, 1]: the mean probability with
-                which a lane crosses its anchors. Decoding keeps lanes by `decode`'s own rules.
+                which a lane crosses the anchors that it was read from. It is above 0.5; which
+                lanes there are is up to the section `decode`.
 
         Returns:
-            Per picture `width`, `height` and `lanes`, from left to right: `slot` (from 0), `kind`
-            (`row`, `column` or `pooled`: what it was read from), `score` and `points` ([x, y], px
-            of the given picture).
+            Per picture `width`, `height` and `lanes` in order of their slots: `slot` (from 0),
+            `kind` (`row`, `column` or `pooled`: what it was read from), `score` and `points`
+            ([x, y], px of the given picture).
         """
         found = predict_lanes(self.network, pictures, reader=self.reader, device=self.device)
         return [
@@ -99,10 +109,24 @@ class LanePredictor(Predictor):
 
     def files(self, item: str, answer: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the lanes as CULane's text, `lines/<picture>.lines.txt`, px of the picture."""
-        from tasks.lanes.formats import culane_text
-
         name = PurePosixPath("lines", item).with_suffix(".lines.txt")
         return {str(name): culane_text(_points_of(answer))}
+
+    def lines(self, item: str, answer: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return a line of TuSimple's `tusimple.json` if the experiment is scored by its metric.
+
+        The rows are TuSimple's own, scaled to the picture's height.
+        """
+        if self.metric != "tusimple":
+            return {}
+        size = (int(answer["width"]), int(answer["height"]))
+        h_samples = np.rint(TUSIMPLE_ROWS * size[1] / TUSIMPLE_HEIGHT).astype(np.int64)
+        decoded = [
+            DecodedLane(lane["slot"], lane["kind"], points, lane["score"])
+            for lane, points in zip(answer["lanes"], _points_of(answer), strict=True)
+        ]
+        lanes = tusimple_lanes(decoded, h_samples=h_samples, frame=size)
+        return {"tusimple.json": tusimple_line(item, lanes, h_samples=h_samples.tolist())}
 
     def _answer(self, lanes: Sequence[DecodedLane], picture: np.ndarray) -> dict[str, Any]:
         height, width = picture.shape[:2]

@@ -1,0 +1,163 @@
+"""The lane predictor: pixels of the given picture, the table, the benchmark's own text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tasks.lanes import predictor as module
+from tasks.lanes.config import DecodeConfig, UfldModelConfig
+from tasks.lanes.decoding import DecodedLane
+from tasks.lanes.predictions import LaneReader
+from tasks.lanes.predictor import LanePredictor, build_predictor
+from tasks.predictor import ModelError
+
+ROOT = Path(__file__).parents[2]
+MODEL = {
+    "name": "ufldv2",
+    "backbone": {"name": "slim_resnet", "widths": [8, 8, 8, 8], "blocks": [1, 1, 1, 1]},
+    "lanes": 4,
+    "input": [64, 32],
+    "rows": {"anchors": 6, "cells": 8},
+    "columns": {"anchors": 5, "cells": 8},
+    "hidden": 16,
+    "weights": "/not/there.pth",  # a path of the training machine: never looked at
+}
+EXPERIMENT = {"task": "lanes", "data": {"frame": [100, 50]}, "model": MODEL, "compat": ["all"]}
+CLASSES = {"names": ["slot 1", "slot 2", "slot 3", "slot 4"], "ids": [1, 2, 3, 4]}
+CPU = torch.device("cpu")
+
+
+def lane(slot: int, score: float, *points: tuple[float, float]) -> DecodedLane:
+    return DecodedLane(slot=slot, kind="row", points=np.array(points, np.float32), score=score)
+
+
+@pytest.fixture
+def predictor(monkeypatch: pytest.MonkeyPatch) -> LanePredictor:
+    """A predictor that finds the same two lanes on every picture, in a frame of 100 x 50 px."""
+    found = [lane(2, 0.6, (60, 10), (80, 40)), lane(1, 0.9, (50, 10.5), (20, 40))]
+    monkeypatch.setattr(module, "predict_lanes", lambda _, pictures, **__: [found] * len(pictures))
+    reader = LaneReader(
+        model=UfldModelConfig.model_validate({**MODEL, "weights": "none"}),
+        decode=DecodeConfig(),
+        frame=(100, 50),
+    )
+    return LanePredictor(nn.Identity(), reader, metric="f1", device=CPU)
+
+
+def picture(height: int, width: int) -> np.ndarray:
+    return np.zeros((height, width, 3), np.uint8)
+
+
+def test_points_count_in_px_of_the_given_picture(predictor: LanePredictor) -> None:
+    first, second = predictor.predict([picture(50, 100), picture(100, 400)], score_threshold=0)
+    assert (first["width"], first["height"]) == (100, 50)
+    assert [each["slot"] for each in first["lanes"]] == [1, 2]
+    assert first["lanes"][0] == {
+        "slot": 1,
+        "kind": "row",
+        "score": 0.9,
+        "points": [[50.0, 10.5], [20.0, 40.0]],
+    }
+    assert second["lanes"][0]["points"] == [[200.0, 21.0], [80.0, 80.0]]
+    json.dumps(second)
+
+
+def test_the_threshold_is_held_against_the_lanes_score(predictor: LanePredictor) -> None:
+    (answer,) = predictor.predict([picture(50, 100)], score_threshold=0.7)
+    assert [each["score"] for each in answer["lanes"]] == [0.9]
+
+
+def test_the_table_has_a_row_per_point(predictor: LanePredictor) -> None:
+    (answer,) = predictor.predict([picture(50, 100)], score_threshold=0.7)
+    table = [dict(zip(predictor.columns, row, strict=True)) for row in predictor.rows(answer)]
+    assert table == [
+        {"slot": 1, "kind": "row", "score": 0.9, "point": 0, "x": 50.0, "y": 10.5},
+        {"slot": 1, "kind": "row", "score": 0.9, "point": 1, "x": 20.0, "y": 40.0},
+    ]
+
+
+def test_lanes_are_also_given_as_culanes_text(predictor: LanePredictor) -> None:
+    (answer,) = predictor.predict([picture(50, 100)], score_threshold=0.7)
+    ((name, text),) = predictor.files("drive/0001.jpg", answer).items()
+    assert name == "lines/drive/0001.lines.txt"
+    assert [float(number) for number in text.split()] == [50.0, 10.5, 20.0, 40.0]
+    assert list(predictor.files("clip.mp4/000012", answer)) == ["lines/clip.mp4/000012.lines.txt"]
+
+
+def test_with_tusimples_metric_lanes_are_also_given_as_its_json(predictor: LanePredictor) -> None:
+    (answer,) = predictor.predict([picture(72, 100)], score_threshold=0.7)
+    assert predictor.lines("20.jpg", answer) == {}
+    predictor.metric = "tusimple"
+    ((name, line),) = predictor.lines("clips/a/20.jpg", answer).items()
+    found = json.loads(line)
+    assert (name, found["raw_file"]) == ("tusimple.json", "clips/a/20.jpg")
+    assert found["h_samples"] == list(range(16, 72))
+    # the lane runs from (50, 15.12) to (20, 57.6) in px of this picture
+    (xs,) = found["lanes"]
+    assert xs[0] == int(50 - 30 * (16 - 15.12) / 42.48)
+    assert xs[57 - 16] == 20
+    assert set(xs[58 - 16 :]) == {-2}
+
+
+def test_lanes_are_drawn_on_a_copy(predictor: LanePredictor) -> None:
+    given = picture(50, 100)
+    (answer,) = predictor.predict([given], score_threshold=0)
+    drawn = predictor.draw(given, answer)
+    assert drawn.shape == given.shape
+    assert drawn.any()
+    assert not given.any()
+
+
+def test_a_trained_network_is_rebuilt_without_what_only_training_needs() -> None:
+    from models.lanes.build import build_lane_network
+
+    torch.manual_seed(0)
+    trained = build_lane_network(
+        UfldModelConfig.model_validate({**MODEL, "weights": "none", "aux": {}})
+    )
+    state = trained.state_dict()
+    experiment = {**EXPERIMENT, "model": {**MODEL, "aux": {"classes": None}}}
+    predictor = build_predictor(state, experiment, CLASSES, device=CPU)
+    assert not [name for name in predictor.network.state_dict() if name.startswith("seg_head")]
+    assert predictor.reader.compat == {"lr_curve", "measures", "tta_shift", "file_centre"}
+    answers = predictor.predict([picture(50, 100), picture(90, 160)], score_threshold=0)
+    assert [answer["width"] for answer in answers] == [100, 160]
+
+
+def test_weights_of_another_network_are_told() -> None:
+    with pytest.raises(ModelError, match="the weights do not fit the network"):
+        build_predictor({}, EXPERIMENT, CLASSES, device=CPU)
+
+
+def test_prediction_imports_nothing_beyond_the_requirements_of_a_served_model() -> None:
+    from steps.model_package import pip_requirements
+
+    unneeded = ["matplotlib", "scipy", "joblib", "tqdm", "click", "mlflow", "faster_coco_eval"]
+    unneeded = [
+        name for name in unneeded if name == "mlflow" or name not in str(pip_requirements())
+    ]
+    code = (
+        f"import sys, numpy, torch, pydantic\nfor name in {unneeded!r}:\n"
+        "    sys.modules[name] = None\n"
+        "from models.lanes.build import build_lane_network\n"
+        "from tasks.lanes.config import UfldModelConfig\n"
+        "from tasks.lanes.predictor import build_predictor\n"
+        f"experiment = {EXPERIMENT!r}\n"
+        "model = UfldModelConfig.model_validate({**experiment['model'], 'weights': 'none'})\n"
+        "state = build_lane_network(model).state_dict()\n"
+        "predictor = build_predictor(state, experiment, {}, device=torch.device('cpu'))\n"
+        "picture = numpy.zeros((50, 100, 3), numpy.uint8)\n"
+        "predictor.draw(picture, predictor.predict([picture], score_threshold=0.0)[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
