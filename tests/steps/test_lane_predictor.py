@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
+import yaml
+from click.testing import CliRunner
 from torch import nn
 
 from tasks.lanes import predictor as module
@@ -33,6 +37,8 @@ MODEL = {
 EXPERIMENT = {"task": "lanes", "data": {"frame": [100, 50]}, "model": MODEL, "compat": ["all"]}
 CLASSES = {"names": ["slot 1", "slot 2", "slot 3", "slot 4"], "ids": [1, 2, 3, 4]}
 CPU = torch.device("cpu")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*type hint is inferred as AnyType:UserWarning")
 
 
 def lane(slot: int, score: float, *points: tuple[float, float]) -> DecodedLane:
@@ -135,6 +141,34 @@ def test_a_trained_network_is_rebuilt_without_what_only_training_needs() -> None
 def test_weights_of_another_network_are_told() -> None:
     with pytest.raises(ModelError, match="the weights do not fit the network"):
         build_predictor({}, EXPERIMENT, CLASSES, device=CPU)
+
+
+def test_the_predict_step_counts_lanes_and_writes_their_points(tmp_path: Path) -> None:
+    from models.lanes.build import build_lane_network
+    from steps.model_package import Deployable, write_model_files
+    from steps.predict import main
+
+    torch.manual_seed(0)
+    network = build_lane_network(UfldModelConfig.model_validate({**MODEL, "weights": "none"}))
+    experiment = {**EXPERIMENT, "decode": {"row_share": 0, "column_share": 0}}
+    experiment["evaluate"] = {"metric": {"name": "tusimple"}}
+    text = yaml.safe_dump(experiment)
+    (tmp_path / "model").mkdir()
+    deployable = Deployable(network.state_dict(), text, CLASSES["names"], CLASSES["ids"])
+    write_model_files(deployable, tmp_path / "model")
+    cv2.imwrite(str(tmp_path / "a.png"), picture(50, 100))
+    arguments = ["--source", str(tmp_path / "model"), "--input", str(tmp_path / "a.png")]
+    arguments += ["--output", str(tmp_path / "out"), "--device", "cpu"]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    (answer,) = map(json.loads, (tmp_path / "out/predictions.jsonl").read_text().splitlines())
+    assert f"{len(answer['lanes'])} lanes in 1 pictures" in result.output
+    assert "predictions.csv, lines/, tusimple.json, drawn/" in result.output
+    with (tmp_path / "out/predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(len(lane["points"]) for lane in answer["lanes"]) > 0
+    assert list(rows[0]) == ["path", "frame", "time_s", *LanePredictor.columns]
+    text = (tmp_path / "out/lines/a.lines.txt").read_text()
+    assert len(text.splitlines()) == len(answer["lanes"])
 
 
 def test_prediction_imports_nothing_beyond_the_requirements_of_a_served_model() -> None:
