@@ -9,22 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from readers.culane import LABEL_ENDING, label_path
 from readers.images import read_image
 from readers.lane_records import ABSENT, ImageLanes
-from readers.records import DatasetError, Finding, Severity
+from readers.records import DatasetError, Finding
 from readers.text_files import read_lines
 from tasks.lanes.grid import at_heights, fitted, scaled_lanes, slot_grid
-from tasks.lanes.slots import NO_LANE, Assignment, by_angle, by_mask, by_outermost
+from tasks.lanes.slots import NO_LANE, Assignment, LeftOut, by_angle, by_mask, by_outermost
 
 Rule = Literal["angle", "mask", "outermost"]
 
 # A network cannot be trained on labels that contradict their masks.
-MASK_FAULTS = ("lane-not-in-mask", "mask-beyond-slots")
+MASK_FAULTS = ("lane-not-in-mask", "mask-beyond-slots", "mask-of-another-size")
+NO_SLOT = "no slot: it is scored, but not trained on"
 # Lanes that are closer than this share of the frame's width, on average, are one.
 CLOSEST = 0.005
 LEAST_SHARED = 3  # heights that two lanes need to have in common to be compared
@@ -92,26 +93,29 @@ class Completion:
         )
 
     def _assigned(self, record: ImageLanes) -> tuple[Assignment, list[Finding]]:
-        lanes, size = record.lanes, (record.width, record.height)
         if self.rule == "mask" and record.mask is not None:
-            mask = read_image(record.mask)[..., 0]
-            if mask.shape != size[::-1]:
-                assignment = Assignment(np.full(self.num_slots, NO_LANE), ())
-                return assignment, [_wrong_size(record, mask)]
-            assignment = by_mask(lanes, mask, num_slots=self.num_slots)
-        else:
-            rule = by_outermost if self.rule == "outermost" else by_angle
-            assignment = rule(lanes, num_slots=self.num_slots, size=size, shortest=self.shortest)
-        findings = [
-            self._finding(
-                record,
-                other.lane,
-                other.code,
-                other.message + (f" ({record.mask})" if other.code in MASK_FAULTS else ""),
-                severity="error" if other.code in MASK_FAULTS else "warning",
-            )
-            for other in assignment.left_out
-        ]
+            return self._by_mask(record, read_image(record.mask)[..., 0])
+        rule = by_outermost if self.rule == "outermost" else by_angle
+        assignment = rule(
+            record.lanes,
+            num_slots=self.num_slots,
+            size=(record.width, record.height),
+            shortest=self.shortest,
+        )
+        return assignment, [self._left_out(record, other) for other in assignment.left_out]
+
+    def _by_mask(self, record: ImageLanes, mask: np.ndarray) -> tuple[Assignment, list[Finding]]:
+        height, width = mask.shape
+        if (width, height) != (record.width, record.height):
+            message = f"is {width}x{height} px, its picture {record.width}x{record.height}"
+            fault = self._mask_fault(record, "mask-of-another-size", message)
+            return Assignment(np.full(self.num_slots, NO_LANE), ()), [fault]
+        assignment = by_mask(record.lanes, mask, num_slots=self.num_slots)
+        findings = [self._left_out(record, other) for other in assignment.left_out]
+        highest = int(mask.max(initial=0))
+        if highest > self.num_slots and not any(map(_is_beyond, findings)):
+            message = f"has lane number {highest}, model.lanes is {self.num_slots}"
+            findings.append(self._mask_fault(record, "mask-beyond-slots", message))
         return assignment, findings
 
     def _slot_faults(
@@ -119,50 +123,54 @@ class Completion:
     ) -> Iterator[Finding]:
         """Yield what the slots' points show: lanes off the grid, twice there, or out of order."""
         is_there = grid[..., 0] > ABSENT
-        lane_of_slot = assignment.lane_of_slot
-        for slot in np.flatnonzero((lane_of_slot >= 0) & ~is_there.any(axis=1)):
-            first, last = self.heights[0], self.heights[-1]
-            message = f"it has no point at the grid's heights, {first:g} to {last:g} px"
-            action = "slot stays empty"
-            yield self._finding(record, lane_of_slot[slot], "lane-off-grid", message, action=action)
+        lanes = assignment.lane_of_slot.tolist()
+        for slot in np.flatnonzero((assignment.lane_of_slot >= 0) & ~is_there.any(axis=1)):
+            message = f"it has no point from {self.heights[0]:g} to {self.heights[-1]:g} px"
+            action = "slot stays empty: the grid has no other heights"
+            yield self._finding(record, lanes[slot], "lane-off-grid", message, action=action)
         for left, right in combinations(np.flatnonzero(is_there.any(axis=1)).tolist(), 2):
             shared = is_there[left] & is_there[right]
-            if lane_of_slot[left] == lane_of_slot[right] or shared.sum() < LEAST_SHARED:
+            if lanes[left] == lanes[right] or shared.sum() < LEAST_SHARED:
                 continue
             gaps = grid[right, shared, 0] - grid[left, shared, 0]
-            numbers = f"lane {lane_of_slot[left] + 1} (slot {left + 1})"
-            if np.abs(gaps).mean() < CLOSEST * self.frame[0]:
-                message = f"it lies on {numbers}: {np.abs(gaps).mean():.2g} px away on average"
-                yield self._finding(
-                    record, lane_of_slot[right], "lanes-coincide", message, action="both are kept"
-                )
-            elif gaps.mean() < 0 and self.rule != "outermost":
-                message = f"it has slot {right + 1}, but lies to the left of {numbers}"
-                yield self._finding(
-                    record,
-                    lane_of_slot[right],
-                    "slots-out-of-order",
-                    message,
-                    action="kept; slots should count from left to right",
-                )
+            fault = self._order_fault(gaps, left=left, right=right, first=lanes[left])
+            if fault is not None:
+                code, message, action = fault
+                yield self._finding(record, lanes[right], code, message, action=action)
+
+    def _order_fault(
+        self, gaps: np.ndarray, *, left: int, right: int, first: int
+    ) -> tuple[str, str, str] | None:
+        """Return code, message and action of what is wrong between two slots, if anything is."""
+        other = f"lane {first + 1}, which has slot {left + 1}"
+        distance = float(np.abs(gaps).mean())
+        if distance < CLOSEST * self.frame[0]:
+            message = f"it lies on {other}: {distance:.2g} px apart on average"
+            return "lanes-coincide", message, "both are kept"
+        if gaps.mean() < 0 and self.rule != "outermost":
+            message = f"it has slot {right + 1}, but lies to the left of {other}"
+            return "slots-out-of-order", message, "kept; slots should count from left to right"
+        return None
+
+    def _left_out(self, record: ImageLanes, other: LeftOut) -> Finding:
+        finding = self._finding(record, other.lane, other.code, other.message)
+        if other.code not in MASK_FAULTS:
+            return finding
+        message = f"{other.message} ({record.mask})"
+        return replace(finding, severity="error", message=message, action="nothing is prepared")
 
     def _finding(
-        self,
-        record: ImageLanes,
-        lane: Any,
-        code: str,
-        message: str,
-        *,
-        action: str = "no slot: it is scored, but not trained on",
-        severity: Severity = "warning",
+        self, record: ImageLanes, lane: int, code: str, message: str, *, action: str = NO_SLOT
     ) -> Finding:
-        number = int(lane)
-        if severity == "error":
-            action = "nothing is prepared"
-        points = record.lanes[number]
-        box = (*points.min(axis=0).tolist(), *points.max(axis=0).tolist())
-        where = _place(record, number, self.layout)
-        return Finding(severity, code, where, message, action, record.image_id, box)
+        points = record.lanes[lane]
+        (x1, y1), (x2, y2) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+        where = _place(record, lane, self.layout)
+        box = (x1, y1, x2, y2)
+        return Finding("warning", code, where, message, action, record.image_id, box)
+
+    def _mask_fault(self, record: ImageLanes, code: str, message: str) -> Finding:
+        action = "nothing is prepared"
+        return Finding("error", code, str(record.mask), message, action, record.image_id)
 
 
 def lanes_out_of_order(slots: Sequence[int] | np.ndarray) -> bool:
@@ -171,17 +179,8 @@ def lanes_out_of_order(slots: Sequence[int] | np.ndarray) -> bool:
     return with_slot != sorted(with_slot)
 
 
-def _wrong_size(record: ImageLanes, mask: np.ndarray) -> Finding:
-    height, width = mask.shape
-    message = f"is {width}x{height} px, its picture {record.width}x{record.height}"
-    return Finding(
-        "error",
-        "mask-of-another-size",
-        str(record.mask),
-        message,
-        "nothing is prepared",
-        record.image_id,
-    )
+def _is_beyond(finding: Finding) -> bool:
+    return finding.code == "mask-beyond-slots"
 
 
 def _place(record: ImageLanes, lane: int, layout: str) -> str:

@@ -99,7 +99,7 @@ def note_lanes(name: str, index: ImageLanesIndex, findings: list[Finding]) -> No
     is_trained = name == "train"
     action = "nothing is prepared" if is_trained else "kept; scores on it say little"
     severity: Severity = "error" if is_trained else "warning"
-    findings.append(Finding(severity, code, name, message, action))
+    findings.append(Finding(severity, code, f"data.{name}", message, action))
 
 
 def draw_finding(index: ImageLanesIndex) -> Callable[[Finding], np.ndarray | None]:

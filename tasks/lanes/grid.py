@@ -59,8 +59,8 @@ def downward(lane: np.ndarray) -> np.ndarray:
 def at_heights(lane: np.ndarray, heights: np.ndarray) -> np.ndarray:
     """Return a lane at the grid's heights.
 
-    A lane whose points all lie on the grid's steps is taken as it is, gaps and all. Any other is a
-    line from point to point; where it has several points at a height, the first counts.
+    A lane whose points follow the grid's steps is taken as it is, gaps and all, as UFLDv2 does.
+    Any other is a line from point to point; where it is at a height twice, the first counts.
 
     Args:
         lane: (P, 2) float64, px of the frame.
@@ -72,9 +72,10 @@ def at_heights(lane: np.ndarray, heights: np.ndarray) -> np.ndarray:
     if len(lane) == 0:
         return _absent(heights)
     first, step = float(heights[0]), float(heights[1] - heights[0])
-    places = (lane[:, 1] - first) / step
-    if (np.abs(places - np.rint(places)) * step <= TOLERANCE).all():
-        return _by_place(lane[:, 0], np.rint(places).astype(np.int64), heights)
+    places = np.rint((lane[:, 1] - first) / step)
+    is_on_grid = np.abs(first + places * step - lane[:, 1]).max() <= TOLERANCE
+    if is_on_grid and np.median(np.abs(np.diff(places, prepend=places[0] - 1))) <= 1:
+        return _by_place(lane[:, 0], places.astype(np.int64), heights)
     return _with_heights(_between_points(lane, heights.astype(np.float64)), heights)
 
 

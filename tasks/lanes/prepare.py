@@ -32,6 +32,7 @@ from tasks.lanes.config import LaneDataConfig, LaneSource, RoadsSource
 from tasks.lanes.findings import LEGEND, draw_finding, lane_counts, note_lanes, note_sizes
 from tasks.lanes.grid import grid_heights
 from tasks.lanes.masks import made_mask
+from tasks.lanes.synthetic import DRAWING, LABELS, SCENES_FOLDER, TRAIN_LIST, write_roads
 from tasks.quality import SplitQuality
 from tasks.splits import Prepared, read_splits, save_splits
 
@@ -163,7 +164,11 @@ def read_source(source: LaneSource, *, base: Path, working: Path, jobs: int) -> 
                 base / source.annotations, base / source.images, labels=source.labels, jobs=jobs
             )
         case RoadsSource():
-            raise NotImplementedError
+            folder = working / "synthetic" / _folder_of(source)
+            write_roads(folder, source)
+            if source.layout == "tusimple":
+                return read_tusimple(folder, [LABELS], jobs=jobs)
+            return read_culane(folder, TRAIN_LIST, scenes=SCENES_FOLDER, jobs=jobs)
         case _:
             assert_never(source)
 
@@ -198,6 +203,12 @@ def with_masks(index: ImageLanesIndex, *, folder: Path, jobs: int = 1) -> ImageL
         scenes=index.scenes,
         jobs=jobs,
     )
+
+
+def _folder_of(roads: RoadsSource) -> str:
+    size, lanes = "x".join(map(str, roads.size)), "to".join(map(str, roads.lanes))
+    what = f"{roads.layout}-{DRAWING}-{roads.roads}-of-{size}-with-{lanes}"
+    return f"lanes-{what}-seed{roads.seed}"
 
 
 def _heights(config: LaneDataConfig) -> np.ndarray:

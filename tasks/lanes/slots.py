@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NO_LANE = -1
+VERTICAL = 1e-6  # px of width below which no line y(x) can be fitted
 
 Size = tuple[int, int]
 
@@ -146,9 +147,7 @@ def _angles(
             continue
         length = float(np.hypot(*(lane[-1] - lane[0])))
         if len(lane) < 2 or length < shortest:
-            message = (
-                f"its ends lie {length:.4g} px apart, less than data.slots.shortest {shortest:g}"
-            )
+            message = f"its ends lie {length:.3g} px apart; data.slots.shortest is {shortest:g}"
             left_out.append(LeftOut(number, "lane-too-short", message))
             continue
         angle = _angle(lane, width=size[0])
@@ -161,8 +160,10 @@ def _angles(
 
 def _angle(lane: np.ndarray, *, width: int) -> float:
     x, y = lane.T
-    if np.ptp(x) == 0:
-        return np.copysign(np.pi / 2, x[0] - width / 2)
+    if np.ptp(x) < VERTICAL:
+        return float(np.copysign(np.pi / 2, x[0] - width / 2))
+    if np.ptp(y) == 0:
+        return 0.0
     return float(np.arctan(np.polyfit(x, y, 1)[0]))
 
 
@@ -174,9 +175,9 @@ def _exit(lane: np.ndarray, *, side: int, height: int) -> float:
         side: x of the edge on the lane's side, px.
         height: of the picture, px.
     """
-    first = 3 if np.ptp(lane[:2, 0]) == 0 and len(lane) > 2 else 2
+    first = 3 if np.ptp(lane[:2, 0]) < VERTICAL and len(lane) > 2 else 2
     x, y = lane[:first].T
-    if np.ptp(x) == 0:
+    if np.ptp(x) < VERTICAL:
         return float(x[0])  # runs straight down
     slope, offset = np.polyfit(x, y, 1)
     y_at_side = slope * side + offset
