@@ -38,7 +38,7 @@ class Assignment:
 
     Args:
         lane_of_slot: (L,) int64, number of the lane in each slot; -1: none.
-        left_out: lanes with points that are in no slot.
+        left_out: lanes that are in no slot, but for those that no line can be drawn of.
     """
 
     lane_of_slot: np.ndarray
@@ -67,7 +67,8 @@ def by_angle(
     slot is always on the same side.
 
     Args:
-        lanes: per lane (P, 2) float64, x and y px; lanes without points are passed over.
+        lanes: per lane (P, 2) float64, x and y px; those of fewer than two points, which the
+            readers tell, are passed over.
         num_slots: L.
         size: width and height of the picture, px; a vertical lane is a left one in its left half.
         shortest: lanes of less px between first and last point get no slot.
@@ -92,8 +93,8 @@ def by_outermost(
     none. Of an odd number of slots the right side has one more.
 
     Args:
-        lanes: per lane (P, 2) float64, x and y px, in any order; lanes without points are passed
-            over.
+        lanes: per lane (P, 2) float64, x and y px, in any order; those of fewer than two points
+            are passed over.
         num_slots: L.
         size: width and height of the picture, px.
         shortest: lanes of less px between lowest and highest point get no slot.
@@ -143,10 +144,10 @@ def _angles(
     """Return the angle of each lane's straight fit, NaN for lanes that get no slot."""
     angles, left_out = np.full(len(lanes), np.nan), []
     for number, lane in enumerate(lanes):
-        if len(lane) == 0:
+        if len(lane) < 2:
             continue
         length = float(np.hypot(*(lane[-1] - lane[0])))
-        if len(lane) < 2 or length < shortest:
+        if length < shortest:
             message = f"its ends lie {length:.3g} px apart; data.slots.shortest is {shortest:g}"
             left_out.append(LeftOut(number, "lane-too-short", message))
             continue
