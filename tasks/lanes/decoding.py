@@ -193,4 +193,4 @@ def _kept(
     scores = np.add.reduceat(crossings.probability[at], begins) / counts if len(begins) else begins
     lanes = zip(pictures, places, begins, ends, scores, strict=True)
     for picture, place, begin, end, score in lanes:
-        yield int(picture), crossings.slots[place], points[begin:end], float(score)
+        yield int(picture), crossings.slots[int(place)], points[begin:end], float(score)

@@ -50,7 +50,7 @@ def pooled_curves(
     scores = (probability * is_present).sum(1) / is_present.sum(1)
     for number, (picture, place) in enumerate(zip(pictures, places, strict=True)):
         points = along_x[number] if is_y_of_x[number] else along_y[number]
-        yield int(picture), rows.slots[place], points.astype(np.float32), float(scores[number])
+        yield int(picture), rows.slots[int(place)], points.astype(np.float32), float(scores[number])
 
 
 def _present(crossings: Crossings, chosen: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
