@@ -35,8 +35,9 @@ from tasks.marks import (
 NO_SLOT: Rgb = (190, 190, 190)
 # points are given to OpenCV in 1/16 px
 _SHIFT = 4
-# points farther out than this many px are pulled in: OpenCV's coordinates end at 2**31 / 16
-_FARTHEST = 1e6
+# points farther out than this many px are pulled in: OpenCV's coordinates end at 2**31 / 16, and a
+# line must not get millions of dashes
+_FARTHEST = 1e5
 
 
 def slot_colour(slot: int) -> Rgb:
@@ -76,10 +77,11 @@ def draw_lanes(
 def draw_dashed(picture: np.ndarray, lanes: Sequence[np.ndarray]) -> np.ndarray:
     """Return a copy of the picture with lanes in black and white dashes, as labels are shown."""
     drawn = np.ascontiguousarray(picture).copy()
-    width = 2 * line_width(drawn) + 1
+    # on both sides of a found line and its dark edge, two px of white remain
+    width = 2 * line_width(drawn) + 5
     for lane in lanes:
         _line(drawn, lane, colour=BLACK, width=width)
-        for dash in _dashes(lane, length=3.0 * width):
+        for dash in _dashes(lane, length=2.0 * width):
             _line(drawn, dash, colour=WHITE, width=width - 2)
     return drawn
 
@@ -120,11 +122,12 @@ def compare(
 
 
 def _points(lane: np.ndarray) -> np.ndarray:
-    return np.asarray(lane, np.float64).reshape(-1, 2)
+    points = np.asarray(lane, np.float64).reshape(-1, 2)
+    return np.clip(points, -_FARTHEST, _FARTHEST)
 
 
 def _line(drawn: np.ndarray, lane: np.ndarray, *, colour: Rgb, width: int) -> None:
-    points = np.clip(_points(lane), -_FARTHEST, _FARTHEST)
+    points = _points(lane)
     if len(points):
         # OpenCV's pixel centres are whole numbers
         fixed = np.round((points - 0.5) * 2**_SHIFT).astype(np.int32)
@@ -144,7 +147,7 @@ def _dashes(lane: np.ndarray, *, length: float) -> list[np.ndarray]:
 
 
 def _disc(drawn: np.ndarray, lane: np.ndarray, colour: Rgb) -> None:
-    radius = line_width(drawn) + 3
+    radius = line_width(drawn) + 5
     end = _lower_end(lane, drawn, margin=radius)
     if end is not None:
         cv2.circle(drawn, end, radius + 1, BLACK, -1, cv2.LINE_AA)
