@@ -11,6 +11,7 @@ import pytest
 
 from tasks.lanes.f1_metric import Overlap, count_matches, lane_ious, precision_recall_f1
 from tasks.lanes.intervals import Canvas
+from tasks.lanes.tusimple_metric import mean_scores, score_frame
 
 # The official tool gives an IoU of nan to lanes outside the image, which spoils its matching.
 SPOILT = "outside_image"
@@ -86,3 +87,30 @@ def test_curvelanes_counts_are_the_official_tools(fixture_file):
 
     for number, case in enumerate(content["cases"]):
         assert_counts(counts, number, case["result"])
+
+
+@pytest.mark.fixture_kind("lanes", "tusimple_eval")
+def test_tusimple_frames_score_as_in_the_official_tool(fixture_file):
+    content = read(fixture_file)
+    rows = np.array(content["h_samples"])
+
+    for case in content["cases"]:
+        score = score_frame(case["gt"], case["pred"], rows, run_time=case["run_time"])
+        expected = (case["accuracy"], case["fp"], case["fn"])
+        assert (score.accuracy, score.fp, score.fn) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.fixture_kind("lanes", "tusimple_eval")
+def test_tusimple_totals_are_means_over_frames(fixture_file):
+    content = read(fixture_file)
+    rows = np.array(content["h_samples"])
+    cases = content["cases"]
+
+    scores = mean_scores(
+        [score_frame(c["gt"], c["pred"], rows, run_time=c["run_time"]) for c in cases]
+    )
+
+    means = {key: np.mean([case[key] for case in cases]) for key in ("accuracy", "fp", "fn")}
+    assert [scores["accuracy"], scores["FP"], scores["FN"]] == pytest.approx([*means.values()])
+    precision, recall = 1 - means["fp"], 1 - means["fn"]
+    assert scores["F1"] == pytest.approx(2 * precision * recall / (precision + recall))
