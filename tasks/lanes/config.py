@@ -248,6 +248,13 @@ class UfldModelConfig(SourceSchema):
         return self
 
 
+class HardestConfig(SourceSchema):
+    """Which pixels are hard: those that their own class gets too small a share of."""
+
+    share: float = Field(0.7, gt=0, lt=1, description="Pixels below this share are hard.")
+    least: int = Field(gt=0, description="Average over so many pixels if fewer are hard.")
+
+
 class LaneLossConfig(SourceSchema):
     """Weights of the loss terms; a term of weight 0 is not computed."""
 
@@ -258,6 +265,9 @@ class LaneLossConfig(SourceSchema):
     row_existence: float = Field(1.0, ge=0, description="Whether a lane crosses a row.")
     column_existence: float = Field(1.0, ge=0, description="Whether a lane crosses a column.")
     mean: float = Field(0.05, ge=0, description="Smooth L1 of the expectation, rows and columns.")
+    distance: float = Field(
+        0.0, ge=0, description="Mean squared distance of the cells to the label, rows and columns."
+    )
     similarity: float = Field(0.0, ge=0, description="Likeness of neighbouring rows' logits.")
     shape: float = Field(0.0, ge=0, description="Second difference of row positions.")
     variance: float = Field(0.01, ge=0, description="Spread about the mean; group_instance only.")
@@ -266,6 +276,9 @@ class LaneLossConfig(SourceSchema):
     segmentation: float = Field(1.0, ge=0, description="Auxiliary head; with model.aux only.")
     segmentation_weights: tuple[float, ...] | None = Field(
         None, description="Class weights of that; null: 0.6 for the ground, 1 for each lane."
+    )
+    segmentation_hardest: HardestConfig | None = Field(
+        None, description="Average over the hardest pixels of it only, unweighted; null: over all."
     )
 
 

@@ -10,6 +10,7 @@ Unlike the seed, means over labelled entries are 0, not NaN, where nothing is la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -39,9 +40,9 @@ def lane_losses(
     """Return the terms times their weights as 0-d float32 tensors; weight 0: not computed.
 
     `row`, `column`: cells; `row_existence`, `column_existence`; `row_mean`, `column_mean`: the
-    expectation; `similarity`, `shape`: neighbouring rows; with the head `group_instance`
-    `row_variance`, `column_variance` and `row_token`, `column_token`; with an auxiliary head
-    `segmentation`.
+    expectation; `row_distance`, `column_distance`; `similarity`, `shape`: neighbouring rows; with
+    the head `group_instance` `row_variance`, `column_variance` and `row_token`, `column_token`;
+    with an auxiliary head `segmentation`.
 
     Args:
         outputs: of a lane network in train mode.
@@ -61,6 +62,8 @@ def lane_losses(
         "column_existence": (loss.column_existence, columns.existence),
         "row_mean": (loss.mean, rows.mean),
         "column_mean": (loss.mean, columns.mean),
+        "row_distance": (loss.distance, rows.distance),
+        "column_distance": (loss.distance, columns.distance),
         "similarity": (loss.similarity, lambda: similarity_loss(rows.logits)),
         "shape": (loss.shape, lambda: shape_loss(rows.logits)),
     }
@@ -75,9 +78,7 @@ def lane_losses(
     if "seg" in outputs:
         planned["segmentation"] = (
             loss.segmentation,
-            lambda: segmentation_loss(
-                outputs["seg"], _masks(labels), class_weights=loss.segmentation_weights
-            ),
+            lambda: segmentation_term(outputs["seg"], _masks(labels), loss=loss),
         )
     return {name: weight * term() for name, (weight, term) in planned.items() if weight}
 
@@ -116,6 +117,9 @@ class _Anchors:
 
     def mean(self) -> Tensor:
         return expectation_loss(self.expected, self.labels)
+
+    def distance(self) -> Tensor:
+        return distance_loss(self.shares, self.labels)
 
     def variance(self, power: float) -> Tensor:
         return variance_loss(self.shares, self.labels, expected=self.expected, power=power)
@@ -175,6 +179,20 @@ def expectation_loss(expected: Tensor, labels: Tensor) -> Tensor:
     """
     distances = functional.smooth_l1_loss(expected, labels.to(expected.dtype), reduction="none")
     return _mean_where(distances, labels != -1)
+
+
+def distance_loss(shares: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean over labelled entries of sum_k p_k (k - y)^2, in cells squared.
+
+    Args:
+        shares: (N, K, A, L), p.
+        labels: (N, A, L), y.
+
+    Source: seed UFLDv2, whose experiments leave it out.
+    """
+    cells = torch.arange(shares.shape[1], dtype=shares.dtype, device=shares.device)
+    gaps = cells[:, None, None] - labels.unsqueeze(1)
+    return _mean_where((shares * gaps * gaps).sum(dim=1), labels != -1)
 
 
 def similarity_loss(logits: Tensor) -> Tensor:
@@ -248,6 +266,49 @@ def segmentation_loss(
     # as one long row: maps of classes have no deterministic kernel on GPUs
     entries, target = logits.movedim(1, -1).flatten(0, 2), segmentation_target(masks).flatten()
     return functional.cross_entropy(entries, target, weight=weights)
+
+
+def segmentation_term(logits: Tensor, masks: Tensor, *, loss: LaneLossConfig) -> Tensor:
+    """Return the auxiliary head's loss over all pixels or the hardest; see `segmentation_loss`."""
+    hardest = loss.segmentation_hardest
+    if hardest is None:
+        return segmentation_loss(logits, masks, class_weights=loss.segmentation_weights)
+    return hardest_loss(
+        logits, segmentation_target(masks), least=hardest.least, share=hardest.share
+    )
+
+
+def hardest_loss(logits: Tensor, target: Tensor, *, least: int, share: float) -> Tensor:
+    """Return the mean cross entropy of the pixels whose class gets less than a share.
+
+    Where no more than `least` pixels are that hard, it is the mean of the `least` hardest.
+
+    Args:
+        logits: (N, classes, h, w).
+        target: (N, h, w) int64.
+        least: number of pixels.
+        share: in (0, 1).
+
+    Source: online hard example mining as the seed UFLDv2 has it.
+    """
+    entries = functional.cross_entropy(logits, target, reduction="none").flatten()
+    ordered = entries.sort(descending=True).values
+    least = min(least, len(ordered) - 1)
+    limit = -math.log(share)
+    hard = _mean_where(ordered, ordered > limit)
+    return torch.where(ordered[least] > limit, hard, ordered[:least].mean())
+
+
+def position_loss(logits: Tensor, positions: Tensor) -> Tensor:
+    """Return the mean distance of positions answered as one number each, over labelled entries.
+
+    Args:
+        logits: (N, 1, A, L), positions before the sigmoid.
+        positions: (N, A, L) float, share of the frame in [0, 1]; -1: no lane.
+
+    Source: the regression variant of the seed UFLDv2; none of its networks answers so.
+    """
+    return _mean_where((logits[:, 0].sigmoid() - positions).abs(), positions != -1)
 
 
 def segmentation_target(masks: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasks.lanes.labels import LaneLabels
-from tasks.lanes.losses import segmentation_target
+from tasks.lanes.losses import expected_cell, segmentation_target
 
 _TOP = (1, 2, 3)
 
@@ -25,7 +25,8 @@ def lane_measures(
     """Return shares in [0, 1]; NaN where the batch does not define one.
 
     `row_top1`, `row_top2`, `row_top3`: labelled entries whose likeliest cell is less than 1, 2 or 3
-    cells off, of the labelled ones; `row_existence`: entries of which it is known whether a lane is
+    cells off, of the labelled ones; `row_error`: mean distance of the expectation, as a share of
+    the extent; `row_existence`: entries of which it is known whether a lane is
     there; `column_...` alike; with an auxiliary head in train mode `segmentation_iou` and
     `segmentation_accuracy`, means over the classes that occur.
 
@@ -62,6 +63,18 @@ def existence_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return (is_found == (labels != -1)).float().mean()
 
 
+def mean_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean distance of the expected cell to the label, as a share of the extent.
+
+    Args:
+        logits: (N, K, A, L).
+        labels: (N, A, L), -1: no lane. NaN where nothing is labelled (the seed says 1).
+    """
+    is_labelled = labels != -1
+    distances = (expected_cell(logits.softmax(dim=1)) - labels).abs() / (logits.shape[1] - 1)
+    return torch.where(is_labelled, distances, 0).sum() / is_labelled.sum()
+
+
 def segmentation_scores(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean IoU and the mean accuracy over classes.
 
@@ -85,4 +98,5 @@ def _of_anchors(kind: str, logits: Tensor, labels: Tensor, *, of_all: bool) -> d
     is_labelled = labels != -1
     distances = (logits.argmax(dim=1) - labels).abs()
     entries = labels.numel() if of_all else is_labelled.sum()
-    return {f"{kind}_top{k}": ((distances < k) & is_labelled).sum() / entries for k in _TOP}
+    shares = {f"{kind}_top{k}": ((distances < k) & is_labelled).sum() / entries for k in _TOP}
+    return {**shares, f"{kind}_error": mean_error(logits, labels)}

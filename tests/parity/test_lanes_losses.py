@@ -12,18 +12,26 @@ import torch
 from tasks.lanes.config import LaneLossConfig
 from tasks.lanes.labels import LaneLabels
 from tasks.lanes.losses import (
+    distance_loss,
     existence_loss,
     expectation_loss,
     expected_cell,
     focal_loss,
+    hardest_loss,
     lane_losses,
+    position_loss,
     segmentation_loss,
     shape_loss,
     similarity_loss,
     token_loss,
     variance_loss,
 )
-from tasks.lanes.measures import existence_accuracy, lane_measures, segmentation_scores
+from tasks.lanes.measures import (
+    existence_accuracy,
+    lane_measures,
+    mean_error,
+    segmentation_scores,
+)
 from tests.parity.lane_rules import TERMS, integers, normal, read, section, uniform
 
 
@@ -59,6 +67,7 @@ def losses_of(logits, labels, power):
         "relation": similarity_loss(logits),
         "relation_dis": shape_loss(logits),
         "mean": expectation_loss(expected, labels),
+        "emd": distance_loss(shares, labels),
         f"var_p{power}": variance_loss(shares, labels, expected=expected, power=power),
     }
 
@@ -101,8 +110,31 @@ def test_existence_and_accuracies_are_the_seed_s(fixture_file):
         assert value.item() == pytest.approx(case["losses"]["exist_ce"], rel=1e-5)
         for name in ("top1", "top2", "top3"):
             assert found[f"row_{name}"].item() == pytest.approx(case["metrics"][name], rel=1e-6)
+        error = mean_error(logits[..., :1], labels[..., :1]).item()
+        if (labels[..., 0] != -1).any():
+            assert error == pytest.approx(case["metrics"]["mae_slot0"], rel=1e-5)
+        else:
+            assert math.isnan(error)
         accuracy = case["metrics"]["exist_acc"]
         assert existence_accuracy(existence, labels).item() == pytest.approx(accuracy, rel=1e-6)
+
+
+@pytest.mark.fixture_kind("lanes", "losses")
+def test_the_seed_s_unused_losses_are_here_too(fixture_file):
+    content = read(fixture_file)
+    for case in content["cases"]:
+        given = case["case"]
+        _, labels = made(given)
+        logits = normal((given["n"], 1, given["h"], given["w"]), given["seed"] + 6)
+        positions = torch.where(labels == -1, -1.0, labels / given["c"])
+        expected = or_zero(case["losses"]["reg"])
+        assert position_loss(logits, positions).item() == pytest.approx(expected, rel=1e-5)
+    for case in content["ohem"]:
+        count, classes, *size = case["shape"]
+        target = integers(0, classes, (count, *size), case["seed"] + 1)
+        logits = normal(case["shape"], case["seed"])
+        found = hardest_loss(logits, target, least=case["n_min"], share=case["thresh"])
+        assert found.item() == pytest.approx(case["loss"], rel=1e-5)
 
 
 @pytest.mark.fixture_kind("lanes", "losses")

@@ -14,6 +14,7 @@ from tasks.lanes.losses import (
     lane_losses,
     segmentation_loss,
     segmentation_target,
+    segmentation_term,
     shape_loss,
     similarity_loss,
     token_loss,
@@ -297,3 +298,13 @@ def test_no_term_waits_for_the_device():
     found = lane_losses(outputs, labels, loss=EVERY, model=model)
 
     assert all(value.is_meta for value in found.values())
+
+
+def test_the_hardest_pixels_can_be_averaged_alone():
+    masks = torch.zeros(1, 16, 16, dtype=torch.uint8)
+    sure, unsure = [5.0, 0.0], [0.0, 1.0]
+    logits = torch.tensor([[sure, sure], [sure, unsure]]).permute(2, 0, 1)[None]
+    hard = torch.nn.functional.cross_entropy(torch.tensor([unsure]), torch.tensor([0]))
+    config = LaneLossConfig(segmentation_hardest={"share": 0.7, "least": 1})
+    # the second hardest of the four is easy, so that the one hardest counts
+    assert segmentation_term(logits, masks, loss=config).item() == pytest.approx(hard.item())

@@ -7,7 +7,9 @@ from tasks.lanes.labels import LaneLabels
 from tasks.lanes.measures import existence_accuracy, lane_measures, segmentation_scores
 
 NAMES = {
-    f"{kind}_{name}" for kind in ("row", "column") for name in ("top1", "top2", "top3", "existence")
+    f"{kind}_{name}"
+    for kind in ("row", "column")
+    for name in ("top1", "top2", "top3", "error", "existence")
 }
 
 
@@ -38,6 +40,12 @@ def test_shares_are_of_the_labelled_entries():
     for kind in ("row", "column"):
         shares = [found[f"{kind}_top{k}"].item() for k in (1, 2, 3)]
         assert shares == pytest.approx([1 / 4, 2 / 4, 3 / 4])
+
+
+def test_the_error_is_that_of_the_expectation_as_a_share_of_the_extent():
+    # all but certain of their cells: 0, 1, 2 and 3 cells of 9 off
+    found = lane_measures(outputs(100 * FOUND), LaneLabels(WANTED, WANTED))
+    assert found["row_error"].item() == pytest.approx((0 + 1 + 2 + 3) / 4 / 9)
 
 
 def test_the_reference_s_shares_are_of_all_entries():
