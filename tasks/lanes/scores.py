@@ -47,7 +47,7 @@ class LaneResult:
 
     Args:
         scores: names of `tasks.lanes.config.LaneScore`. The metric `f1` gives F1, precision,
-            recall and counts over all frames, `F1_<scene>` for each of CULane's scenes there is, but
+            recall and counts over all frames, and `F1_<scene>` for each of CULane's scenes, but
             `FP_cross` for crossroads. F1 is 0 where there is nothing to find and
             nothing was found; precision is NaN without found lanes, recall NaN without true ones.
             The metric `tusimple` gives the means of accuracy, FP and FN, and their F1.
