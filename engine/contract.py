@@ -83,6 +83,10 @@ class Losses:
     terms: Mapping[str, torch.Tensor]
     measures: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if both := self.terms.keys() & self.measures.keys():
+            raise ValueError(f"{', '.join(sorted(both))}: a term and a measure of one name")
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -26,7 +26,7 @@ def lane_measures(
 
     `row_top1`, `row_top2`, `row_top3`: labelled entries whose likeliest cell is less than 1, 2 or 3
     cells off, of the labelled ones; `row_error`: mean distance of the expectation, as a share of
-    the extent; `row_existence`: entries of which it is known whether a lane is
+    the extent; `row_existence_accuracy`: entries of which it is known whether a lane is
     there; `column_...` alike; with an auxiliary head in train mode `segmentation_iou` and
     `segmentation_accuracy`, means over the classes that occur.
 
@@ -42,8 +42,8 @@ def lane_measures(
     found = {
         **_of_anchors("row", outputs["loc_row"], labels.rows, of_all=of_all),
         **_of_anchors("column", outputs["loc_col"], labels.columns, of_all=of_all),
-        "row_existence": existence_accuracy(outputs["exist_row"], labels.rows),
-        "column_existence": existence_accuracy(outputs["exist_col"], labels.columns),
+        "row_existence_accuracy": existence_accuracy(outputs["exist_row"], labels.rows),
+        "column_existence_accuracy": existence_accuracy(outputs["exist_col"], labels.columns),
     }
     if "seg" in outputs and labels.masks is not None:
         target = segmentation_target(labels.masks)

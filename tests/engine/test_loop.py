@@ -174,3 +174,9 @@ def test_measures_become_curves_beside_the_losses_and_join_no_sum(tmp_path):
     assert {value for _, value in log.curve("train/half")} == {0.5}
     assert log.curve("train/loss") == log.curve("train/square")
     assert log.curve("train/undefined") == []
+
+
+def test_a_measure_may_not_share_a_curve_with_a_term():
+    value = torch.zeros(())
+    with pytest.raises(ValueError, match="square: a term and a measure of one name"):
+        Losses({"square": value}, measures={"square": value})

@@ -9,7 +9,7 @@ from tasks.lanes.measures import existence_accuracy, lane_measures, segmentation
 NAMES = {
     f"{kind}_{name}"
     for kind in ("row", "column")
-    for name in ("top1", "top2", "top3", "error", "existence")
+    for name in ("top1", "top2", "top3", "error", "existence_accuracy")
 }
 
 
