@@ -10,14 +10,14 @@ import pytest
 from tests.shared import shared_data
 
 ROOT = Path(__file__).parents[2]
-SHORT = (
-    "train.epochs=1 train.log_every=2 train.warmup.updates=2 register.gate.thresholds.mAP_50=0.0"
-)
+SHORT = "train.epochs=1 train.log_every=2 train.warmup.updates=2"
+GATES = {"detection": "register.gate.thresholds.mAP_50=0.0", "lanes": ""}
 SETS = {
-    "tiny-coco": "tiny_coco",
-    "coco128-yolo": "coco128_yolo",
-    "raccoon-voc": "raccoon_voc",
-    "bccd-voc": "bccd_voc",
+    "detection/tiny-coco": "tiny_coco",
+    "detection/coco128-yolo": "coco128_yolo",
+    "detection/raccoon-voc": "raccoon_voc",
+    "detection/bccd-voc": "bccd_voc",
+    "lanes/tusimple-frames": "tusimple_512x288",
 }
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("config", SETS)
 def test_set_is_trained_evaluated_and_registered(config, client, store, tmp_path):
-    data = shared_data(f"detection/{SETS[config]}").parent
+    task = config.split("/")[0]
+    data = shared_data(f"{task}/{SETS[config]}").parent
     environment = {
         **os.environ,
         "DATA": str(data),
@@ -34,9 +35,9 @@ def test_set_is_trained_evaluated_and_registered(config, client, store, tmp_path
         "SIGHTFLOW_HOME": str(tmp_path / "home"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    command = [sys.executable, "-m", "steps.main", "--set", SHORT]
+    command = [sys.executable, "-m", "steps.main", "--set", f"{SHORT} {GATES[task]}"]
     done = subprocess.run(
-        [*command, "--config", f"configs/detection/{config}.yaml"],
+        [*command, "--config", f"configs/{config}.yaml"],
         cwd=ROOT,
         env=environment,
         capture_output=True,
