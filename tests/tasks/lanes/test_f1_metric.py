@@ -92,8 +92,9 @@ def test_rates_follow_the_benchmarks_conventions(counts, expected):
 
 def test_processes_count_as_one_does(monkeypatch):
     random = np.random.RandomState(0)
-    truth = [[upright(x) for x in random.rand(3) * 200] for _ in range(9)]
-    found = [[upright(x) for x in random.rand(3) * 200] for _ in range(9)]
+    places = random.rand(9, 3) * 200
+    truth = [[upright(x) for x in each] for each in places]
+    found = [[upright(x) for x in each] for each in places + random.randn(9, 3) * 4]
     monkeypatch.setattr(f1_metric, "FRAMES_PER_CHUNK", 2)
     alone = counts_of(truth, found, jobs=1)
     monkeypatch.setattr(f1_metric, "FRAMES_PER_WORKER", 4)
