@@ -6,11 +6,11 @@ plain one draws each lane once and reduces whole frames for every pair. The coun
 
 from __future__ import annotations
 
-import os
 import time
 from itertools import pairwise
 
 import cv2
+import joblib
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.optimize import linear_sum_assignment
@@ -40,7 +40,7 @@ def measure() -> list[Ratio]:
     )
     ratio, low, high = median_ratio(pairs, inverse=True)
     speed, plain = (FRAMES / min(seconds) for seconds in zip(*pairs, strict=True))
-    cores = os.cpu_count() or 1
+    cores = joblib.cpu_count()
     return [
         Ratio(
             name="CULane evaluation",

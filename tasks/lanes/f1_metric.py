@@ -7,7 +7,6 @@ SciPy is needed here, so that worker processes start quickly.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,7 +76,7 @@ def count_matches(
         (truth[begin : begin + FRAMES_PER_CHUNK], found[begin : begin + FRAMES_PER_CHUNK])
         for begin in parts
     ]
-    workers = min(jobs or os.cpu_count() or 1, math.ceil(len(truth) / FRAMES_PER_WORKER))
+    workers = min(jobs or joblib.cpu_count(), math.ceil(len(truth) / FRAMES_PER_WORKER))
     if workers <= 1:
         tp = [_true_positives(*part, overlap) for part in work]
     else:

@@ -37,7 +37,7 @@ def curvelanes_json(lanes: Sequence[np.ndarray]) -> str:
     return json.dumps({"Lines": lines})
 
 
-def tusimple_result_line(
+def tusimple_line(
     raw_file: str, lanes: Sequence[Sequence[int]], *, h_samples: Sequence[int], run_time: float = 10
 ) -> str:
     """Return one line of a TuSimple result file, without its end.

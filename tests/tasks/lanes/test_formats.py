@@ -8,7 +8,7 @@ import pytest
 from readers.culane import read_lines_txt
 from readers.findings import FindingLog
 from tasks.lanes.decoding import DecodedLane
-from tasks.lanes.formats import culane_text, curvelanes_json, tusimple_lanes, tusimple_result_line
+from tasks.lanes.formats import culane_text, curvelanes_json, tusimple_lanes, tusimple_line
 
 FRAME = (1280, 720)
 
@@ -79,7 +79,7 @@ def test_kinds_keep_their_places():
 
 
 def test_a_tusimple_line_is_one_json_object():
-    line = tusimple_result_line("clips/1.jpg", [[-2, 5]], h_samples=np.array([160, 170]))
+    line = tusimple_line("clips/1.jpg", [[-2, 5]], h_samples=np.array([160, 170]))
 
     assert json.loads(line) == {
         "raw_file": "clips/1.jpg",
