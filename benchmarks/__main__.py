@@ -15,6 +15,10 @@ MEASUREMENTS = (
     "logging_cost",
     "coco_evaluation",
     "loader",
+    "lane_decoding",
+    "culane_evaluation",
+    "lane_labels",
+    "lane_loader",
     "startup",
 )
 
