@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 
-from readers.records import Finding
+from readers.arrow_index import ArrowIndex
+from readers.records import DatasetError, Finding
+from tasks.pictures import read_picture
 from tasks.quality_page import Thumbnail, render_page
 
 FORMAT = "sightflow-quality-1"
@@ -23,6 +25,8 @@ PICTURES_PER_CODE = 4
 MOST_PICTURES = 32
 THUMBNAIL_SIDE = 224
 JPEG_QUALITY = 80
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,33 @@ class SplitQuality:
     counts: Mapping[str, Any]
     findings: Sequence[Finding]
     draw: Callable[[Finding], np.ndarray | None] = lambda _: None
+
+
+def finding_drawer(
+    index: ArrowIndex[Record], draw: Callable[[np.ndarray, Record, Finding], np.ndarray]
+) -> Callable[[Finding], np.ndarray | None]:
+    """Return a function that draws a finding on its picture, (H, W, 3) uint8 RGB.
+
+    It returns None for findings whose picture is not in the index or cannot be read.
+
+    Args:
+        index: a split.
+        draw: takes a picture, its record and the finding, and returns what is shown.
+    """
+    rows = {key: row for row, key in enumerate(index.image_ids)}
+
+    def drawn(finding: Finding) -> np.ndarray | None:
+        row = rows.get(finding.image_id or "")
+        if row is None:
+            return None
+        record: Any = index[row]
+        try:
+            picture = read_picture(record)
+        except DatasetError:
+            return None
+        return draw(picture, record, finding)
+
+    return drawn
 
 
 def quality_report(

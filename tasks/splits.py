@@ -34,6 +34,21 @@ class Prepared(Generic[Index]):
     findings: list[Finding]
 
 
+@dataclass(frozen=True)
+class SavedSplit:
+    """What a run says of a prepared split.
+
+    Args:
+        digest: hex digest of the labels and pictures.
+        items: number of pictures.
+        source: file or folder that the labels came from.
+    """
+
+    digest: str
+    items: int
+    source: str
+
+
 class Shares(Protocol):
     """The `data.splits` section, as far as all tasks have it."""
 
@@ -115,6 +130,19 @@ def save_splits(
         name: Prepared(split.index.save(output / f"{name}.arrow"), split.findings)
         for name, split in prepared.items()
     }
+
+
+def open_splits(folder: Path, index: type[Index]) -> dict[str, Index]:
+    """Return the indexes that `save_splits` wrote into a folder, by split.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    files = {split: folder / f"{split}.arrow" for split in SPLITS}
+    found = {split: index.open(path) for split, path in files.items() if path.exists()}
+    if not found:
+        raise FileNotFoundError(f"{folder}: holds no prepared split (train.arrow, val.arrow, ...)")
+    return found
 
 
 def cut(index: Index, splits: Shares) -> dict[str, Index]:

@@ -10,9 +10,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from readers.images import read_image
 from readers.index import ImageBoxesIndex
-from readers.records import DatasetError, Finding, ImageBoxes
+from readers.records import Finding, ImageBoxes
+from tasks.quality import finding_drawer
 
 SIDE = 448  # px; twice the thumbnail, so that lines stay smooth
 FAR = 1e9  # px; boxes of any numbers at all are drawn as if they ended there
@@ -48,27 +48,12 @@ def box_counts(index: ImageBoxesIndex) -> dict[str, Any]:
 
 
 def draw_finding(index: ImageBoxesIndex) -> Callable[[Finding], np.ndarray | None]:
-    """Return a function that draws a finding on its picture, (H, W, 3) uint8 RGB.
-
-    It returns None for findings whose picture is not in the index or cannot be read.
-    """
-    rows = {key: row for row, key in enumerate(index.image_ids)}
-
-    def draw(finding: Finding) -> np.ndarray | None:
-        row = rows.get(finding.image_id or "")
-        if row is None:
-            return None
-        record = index[row]
-        try:
-            picture = read_image(record.path, turn=record.turn)
-        except DatasetError:
-            return None
-        return _drawn(picture, record, finding.box_xyxy)
-
-    return draw
+    """Return a function that draws findings; see `tasks.quality.finding_drawer`."""
+    return finding_drawer(index, _drawn)
 
 
-def _drawn(picture: np.ndarray, record: ImageBoxes, box_xyxy: Sequence[float] | None) -> np.ndarray:
+def _drawn(picture: np.ndarray, record: ImageBoxes, finding: Finding) -> np.ndarray:
+    box_xyxy = finding.box_xyxy
     scale = SIDE / max(record.width, record.height)
     size = max(1, round(record.width * scale)), max(1, round(record.height * scale))
     canvas: np.ndarray = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)

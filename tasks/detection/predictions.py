@@ -11,8 +11,9 @@ from torch import nn
 
 from engine.distributed import gather_objects, rank, world_size
 from readers.index import ImageBoxesIndex
-from tasks.detection.samples import pack_pictures, read_picture, unpack_pictures
+from tasks.detection.samples import pack_pictures, unpack_pictures
 from tasks.loading import in_groups, read_ahead
+from tasks.pictures import read_picture
 
 
 @dataclass(frozen=True, slots=True)

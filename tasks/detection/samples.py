@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from engine.contract import Batch
-from readers.images import read_image
 from readers.index import ImageBoxesIndex
-from readers.records import DatasetError, ImageBoxes
+from readers.records import ImageBoxes
 from tasks.detection.augment import Augment
 from tasks.detection.geometry import Scene, has_area, keep
 from tasks.loading import Generators
+from tasks.pictures import read_picture
 
 # thinner boxes may lose their last bit of width when a network resizes in float32, which
 # torchvision's detectors refuse
@@ -90,22 +90,6 @@ def read_scene(record: ImageBoxes) -> Scene:
     """Return a record's upright picture with the boxes that training uses (no crowds)."""
     wanted = ~record.is_crowd
     return Scene(read_picture(record), record.boxes_xyxy[wanted], record.labels[wanted])
-
-
-def read_picture(record: ImageBoxes) -> np.ndarray:
-    """Return a record's picture as its labels see it: (H, W, 3) uint8 RGB.
-
-    Raises:
-        DatasetError: naming the file, when it cannot be read or its size has changed.
-    """
-    image = read_image(record.path, turn=record.turn)
-    height, width = image.shape[:2]
-    if (width, height) != (record.width, record.height):
-        raise DatasetError(
-            f"{record.path}: is {width}x{height} px, its labels were prepared for "
-            f"{record.width}x{record.height}; run prepare again"
-        )
-    return image
 
 
 def collate(samples: Sequence[DetectionSample]) -> Batch:

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from readers.index import ImageBoxesIndex
 from tasks.detection.prepare import prepare_data
 from tasks.detection.task import DetectionTask
+from tasks.splits import SavedSplit, open_splits
 
 # which key of a source says where its labels are
 _LABELS = {"coco": "annotations", "yolo": "path", "voc": "root"}
 
 
-@dataclass(frozen=True)
-class DetectionSplit:
-    """One prepared split.
-
-    Args:
-        digest: hex digest of the labels and pictures.
-        items: number of pictures.
-        source: file or folder that the labels came from.
-    """
-
-    digest: str
-    items: int
-    source: str
-
-
 def prepare(
     experiment: Any, *, base: Path, working: Path, output: Path, jobs: int
-) -> Mapping[str, DetectionSplit]:
+) -> Mapping[str, SavedSplit]:
     """Check the data sets, write their indexes and the quality report into `output`.
 
     Raises:
@@ -42,11 +27,11 @@ def prepare(
     return summarise(experiment, index=output)
 
 
-def summarise(experiment: Any, *, index: Path) -> Mapping[str, DetectionSplit]:
+def summarise(experiment: Any, *, index: Path) -> Mapping[str, SavedSplit]:
     """Summarise the splits that `prepare` wrote into the folder `index`."""
     return {
-        split: DetectionSplit(opened.digest, len(opened), _source_of(experiment.data, split))
-        for split, opened in _open(index).items()
+        split: SavedSplit(opened.digest, len(opened), _source_of(experiment.data, split))
+        for split, opened in open_splits(index, ImageBoxesIndex).items()
     }
 
 
@@ -62,27 +47,15 @@ def build_task(experiment: Any, *, index: Path) -> DetectionTask:
         model=experiment.model,
         evaluate=experiment.evaluate,
         batch_size=experiment.train.batch_size,
-        indexes=_open(index),
+        indexes=open_splits(index, ImageBoxesIndex),
         compat=experiment.defects,
     )
 
 
 def classes(index: Path) -> Mapping[str, list[Any]]:
     """Return the class names and their ids in the data set's files, in label order."""
-    opened = next(iter(_open(index).values()))
+    opened = next(iter(open_splits(index, ImageBoxesIndex).values()))
     return {"names": list(opened.class_names), "ids": [int(i) for i in opened.class_ids]}
-
-
-def _open(index: Path) -> dict[str, ImageBoxesIndex]:
-    splits = ("train", "val", "test")
-    found = {
-        split: ImageBoxesIndex.open(index / f"{split}.arrow")
-        for split in splits
-        if (index / f"{split}.arrow").exists()
-    }
-    if not found:
-        raise FileNotFoundError(f"{index}: holds no prepared split (train.arrow, val.arrow, ...)")
-    return found
 
 
 def _source_of(data: Any, split: str) -> str:

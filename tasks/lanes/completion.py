@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 
 from readers.culane import LABEL_ENDING, label_path
+from readers.images import read_mask
 from readers.lane_records import ABSENT, ImageLanes
 from readers.records import DatasetError, Finding
 from readers.text_files import read_lines
 from tasks.lanes.grid import at_heights, fitted, scaled_lanes, slot_grid
-from tasks.lanes.masks import read_mask
 from tasks.lanes.slots import NO_LANE, Assignment, LeftOut, by_angle, by_mask, by_outermost
 
 Rule = Literal["angle", "mask", "outermost"]

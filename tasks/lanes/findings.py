@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 
 from readers.findings import FindingLog
-from readers.images import read_image
 from readers.lane_index import ImageLanesIndex
 from readers.lane_records import ABSENT, ImageLanes
-from readers.records import DatasetError, Finding, Severity
+from readers.records import Finding, Severity
 from tasks.lanes.completion import lanes_out_of_order
 from tasks.lanes.drawing import draw_lanes
+from tasks.quality import finding_drawer
 
 LEGEND = (
     "Red box: the lane in question. Lanes have the colours and numbers of their slots, from 1; "
@@ -103,24 +103,8 @@ def note_lanes(name: str, index: ImageLanesIndex, findings: list[Finding]) -> No
 
 
 def draw_finding(index: ImageLanesIndex) -> Callable[[Finding], np.ndarray | None]:
-    """Return a function that draws a finding on its picture, (H, W, 3) uint8 RGB.
-
-    It returns None for findings whose picture is not in the index or cannot be read.
-    """
-    rows = {key: row for row, key in enumerate(index.image_ids)}
-
-    def draw(finding: Finding) -> np.ndarray | None:
-        row = rows.get(finding.image_id or "")
-        if row is None:
-            return None
-        record = index[row]
-        try:
-            picture = read_image(record.path, turn=record.turn)
-        except DatasetError:
-            return None
-        return _drawn(picture, record, finding)
-
-    return draw
+    """Return a function that draws findings; see `tasks.quality.finding_drawer`."""
+    return finding_drawer(index, _drawn)
 
 
 def _drawn(picture: np.ndarray, record: ImageLanes, finding: Finding) -> np.ndarray:

@@ -11,9 +11,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from readers.images import read_image
-from readers.records import DatasetError
-
 THICKNESS = 16  # px of the picture
 DRAWING = 1  # changes when the same lanes give another mask
 
@@ -21,23 +18,6 @@ DRAWING = 1  # changes when the same lanes give another mask
 FARTHEST = 1e6
 
 Size = tuple[int, int]
-
-
-def read_mask(path: Path) -> np.ndarray:
-    """Return a mask's numbers, (H, W) uint8; of a picture with colours the red channel.
-
-    Raises:
-        DatasetError: if the file cannot be read or is no picture.
-    """
-    try:
-        data = np.frombuffer(path.read_bytes(), np.uint8)
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    # grey pictures, as all benchmarks have them, take a third of the time so
-    pixels = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if len(data) else None
-    if pixels is not None and pixels.ndim == 2 and pixels.dtype == np.uint8:
-        return pixels
-    return read_image(path)[..., 0]
 
 
 def draw_mask(

@@ -13,9 +13,9 @@ from engine.distributed import gather_objects, rank, world_size
 from readers.lane_index import ImageLanesIndex
 from tasks.lanes.config import DecodeConfig, UfldModelConfig
 from tasks.lanes.decoding import DecodedLane, decode, decode_tta
-from tasks.lanes.samples import read_picture
 from tasks.lanes.transform import normalise, to_input
 from tasks.loading import in_groups, read_ahead
+from tasks.pictures import read_picture
 
 OUTPUTS = ("loc_row", "loc_col", "exist_row", "exist_col")
 

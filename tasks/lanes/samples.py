@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engine.contract import Batch
-from readers.images import read_image, read_mask
+from readers.images import read_mask
 from readers.lane_index import ImageLanesIndex
 from readers.lane_records import ImageLanes
 from readers.records import DatasetError
@@ -25,6 +25,7 @@ from tasks.lanes.config import LaneDataConfig, UfldModelConfig
 from tasks.lanes.labels import LabelMaker, LaneLabels
 from tasks.lanes.transform import mask_to_input, normalise, to_input, warped_to_input
 from tasks.loading import Generators
+from tasks.pictures import read_picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +119,6 @@ class LaneSamples:
         if record.mask is None:
             raise DatasetError(f"{record.path}: has no lane mask, which this model trains with")
         return read_mask(record.mask)
-
-
-def read_picture(record: ImageLanes) -> np.ndarray:
-    """Return a record's picture as its labels see it: (H, W, 3) uint8 RGB.
-
-    Raises:
-        DatasetError: naming the file, when it cannot be read or its size has changed.
-    """
-    image = read_image(record.path, turn=record.turn)
-    height, width = image.shape[:2]
-    if (width, height) != (record.width, record.height):
-        raise DatasetError(
-            f"{record.path}: is {width}x{height} px, its labels were prepared for "
-            f"{record.width}x{record.height}; run prepare again"
-        )
-    return image
 
 
 def collate(samples: Sequence[LaneSample]) -> Batch:

@@ -17,8 +17,8 @@ from tasks.lanes.decoding import DecodedLane
 from tasks.lanes.drawing import compare
 from tasks.lanes.predictions import LaneReader, predict_split
 from tasks.lanes.report import plot_scores
-from tasks.lanes.samples import read_picture
 from tasks.lanes.scores import FrameTruth, LaneResult, score_frames, truth_of
+from tasks.pictures import read_picture
 from tasks.sheets import worst_files
 
 

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from readers.lane_index import ImageLanesIndex
 from tasks.lanes.prepare import prepare_data
 from tasks.lanes.task import LaneTask, wants_masks
-
-
-@dataclass(frozen=True)
-class LaneSplit:
-    """One prepared split.
-
-    Args:
-        digest: hex digest of the labels and pictures.
-        items: number of pictures.
-        source: file or folder that the labels came from.
-    """
-
-    digest: str
-    items: int
-    source: str
+from tasks.splits import SavedSplit, open_splits
 
 
 def prepare(
     experiment: Any, *, base: Path, working: Path, output: Path, jobs: int
-) -> Mapping[str, LaneSplit]:
+) -> Mapping[str, SavedSplit]:
     """Check the data sets, write their indexes and the quality report into `output`.
 
     Raises:
@@ -47,11 +32,11 @@ def prepare(
     return summarise(experiment, index=output)
 
 
-def summarise(experiment: Any, *, index: Path) -> Mapping[str, LaneSplit]:
+def summarise(experiment: Any, *, index: Path) -> Mapping[str, SavedSplit]:
     """Summarise the splits that `prepare` wrote into the folder `index`."""
     return {
-        split: LaneSplit(opened.digest, len(opened), _source_of(experiment.data, split))
-        for split, opened in _open(index).items()
+        split: SavedSplit(opened.digest, len(opened), _source_of(experiment.data, split))
+        for split, opened in open_splits(index, ImageLanesIndex).items()
     }
 
 
@@ -63,25 +48,15 @@ def data_key(experiment: Any) -> Mapping[str, Any]:
 
 def build_task(experiment: Any, *, index: Path) -> LaneTask:
     """Return the lane task over the prepared splits in the folder `index`."""
-    return LaneTask(experiment, indexes=_open(index), compat=experiment.defects)
+    indexes = open_splits(index, ImageLanesIndex)
+    return LaneTask(experiment, indexes=indexes, compat=experiment.defects)
 
 
 def classes(index: Path) -> Mapping[str, list[Any]]:
     """Return the slots as classes: `slot 1` and 1 for the leftmost, and so on."""
-    slots = range(1, next(iter(_open(index).values())).num_lanes + 1)
+    opened = next(iter(open_splits(index, ImageLanesIndex).values()))
+    slots = range(1, opened.num_lanes + 1)
     return {"names": [f"slot {slot}" for slot in slots], "ids": list(slots)}
-
-
-def _open(index: Path) -> dict[str, ImageLanesIndex]:
-    splits = ("train", "val", "test")
-    found = {
-        split: ImageLanesIndex.open(index / f"{split}.arrow")
-        for split in splits
-        if (index / f"{split}.arrow").exists()
-    }
-    if not found:
-        raise FileNotFoundError(f"{index}: holds no prepared split (train.arrow, val.arrow, ...)")
-    return found
 
 
 def _source_of(data: Any, split: str) -> str:

@@ -224,10 +224,11 @@ def test_turned_landscapes_show_the_same_scene():
         assert np.abs(upright.astype(int) - other).mean() < 6
 
 
-def test_masks_keep_their_numbers(tmp_path):
+@pytest.mark.parametrize("channels", [1, 3])
+def test_masks_keep_their_numbers(tmp_path, channels):
     numbers = np.arange(256, dtype=np.uint8).reshape(8, 32)
     path = tmp_path / "mask.png"
-    cv2.imwrite(str(path), numbers)
+    cv2.imwrite(str(path), np.repeat(numbers[..., None], channels, axis=2))
     assert (read_mask(path) == numbers).all()
 
 

@@ -4,8 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from readers.records import DatasetError
-from tasks.lanes.masks import draw_mask, made_mask, read_mask
+from tasks.lanes.masks import draw_mask, made_mask
 
 LANES = (np.array([[20.0, 0.0], [20.0, 60.0]]), np.array([[60.9, 0.0], [60.9, 60.0]]))
 SIZE = (100, 60)
@@ -59,19 +58,3 @@ def test_masks_are_made_once(tmp_path):
 )
 def test_another_content_is_another_file(tmp_path, change):
     assert made(tmp_path) != made(tmp_path, **change)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_masks_are_read_whatever_their_channels(tmp_path, channels):
-    mask = drawn([3, 0])
-    cv2.imwrite(str(tmp_path / "a.png"), np.repeat(mask[..., None], channels, axis=2))
-    assert np.array_equal(read_mask(tmp_path / "a.png"), mask)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"no picture"])
-def test_masks_that_cannot_be_read_are_named(tmp_path, content):
-    path = tmp_path / "a.png"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(DatasetError, match=r"a\.png: "):
-        read_mask(path)
