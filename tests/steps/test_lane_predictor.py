@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from torch import nn
 
+from steps.model_package import Deployable, ModelFiles, write_model_files
+from steps.video import VideoReader, VideoWriter
 from tasks.lanes import predictor as module
 from tasks.lanes.config import DecodeConfig, UfldModelConfig
 from tasks.lanes.decoding import DecodedLane
@@ -143,10 +148,10 @@ def test_weights_of_another_network_are_told() -> None:
         build_predictor({}, EXPERIMENT, CLASSES, device=CPU)
 
 
-def test_the_predict_step_counts_lanes_and_writes_their_points(tmp_path: Path) -> None:
+@pytest.fixture
+def packed(tmp_path: Path) -> ModelFiles:
+    """The files of a deployable model that finds lanes everywhere."""
     from models.lanes.build import build_lane_network
-    from steps.model_package import Deployable, write_model_files
-    from steps.predict import main
 
     torch.manual_seed(0)
     network = build_lane_network(UfldModelConfig.model_validate({**MODEL, "weights": "none"}))
@@ -155,11 +160,21 @@ def test_the_predict_step_counts_lanes_and_writes_their_points(tmp_path: Path) -
     text = yaml.safe_dump(experiment)
     (tmp_path / "model").mkdir()
     deployable = Deployable(network.state_dict(), text, CLASSES["names"], CLASSES["ids"])
-    write_model_files(deployable, tmp_path / "model")
+    return write_model_files(deployable, tmp_path / "model")
+
+
+def predict(source: Path, output: Path) -> Result:
+    from steps.predict import main
+
+    arguments = ["--source", str(output.parent / "model"), "--input", str(source)]
+    arguments += ["--output", str(output), "--device", "cpu"]
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+@pytest.mark.usefixtures("packed")
+def test_the_predict_step_counts_lanes_and_writes_their_points(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), picture(50, 100))
-    arguments = ["--source", str(tmp_path / "model"), "--input", str(tmp_path / "a.png")]
-    arguments += ["--output", str(tmp_path / "out"), "--device", "cpu"]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    result = predict(tmp_path / "a.png", tmp_path / "out")
     (answer,) = map(json.loads, (tmp_path / "out/predictions.jsonl").read_text().splitlines())
     assert f"{len(answer['lanes'])} lanes in 1 pictures" in result.output
     assert "predictions.csv, lines/, tusimple.json, drawn/" in result.output
@@ -169,6 +184,40 @@ def test_the_predict_step_counts_lanes_and_writes_their_points(tmp_path: Path) -
     assert list(rows[0]) == ["path", "frame", "time_s", *LanePredictor.columns]
     text = (tmp_path / "out/lines/a.lines.txt").read_text()
     assert len(text.splitlines()) == len(answer["lanes"])
+
+
+@pytest.mark.usefixtures("packed")
+def test_lanes_are_drawn_into_a_video(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "drive", fps=10, width=100, height=50) as writer:
+        for _ in range(3):
+            writer.write(picture(50, 100))
+    result = predict(writer.path, tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    lines = (tmp_path / "out/predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["frame"] for line in lines] == [0, 1, 2]
+    assert all(json.loads(line)["lanes"] for line in lines)
+    drawn = list(VideoReader(tmp_path / "out/drawn/drive.webm"))
+    assert len(drawn) == 3
+    # the given frames are black: all colour is that of lanes
+    assert all((frame.picture.max(2) > 100).any() for frame in drawn)
+    texts = [path.read_text() for path in (tmp_path / "out/lines").rglob("*.lines.txt")]
+    assert len(texts) == 3
+    assert all(text.strip() for text in texts)
+
+
+def test_a_served_model_answers_with_lanes(packed: ModelFiles) -> None:
+    from steps.serving import ServedModel
+
+    files = {name: str(getattr(packed, name)) for name in ("weights", "config", "classes")}
+    model = ServedModel()
+    model.load_context(SimpleNamespace(artifacts=files))
+    data = cv2.imencode(".png", picture(90, 160))[1].tobytes()
+    table = pd.DataFrame({"image": [data, base64.b64encode(data).decode()]})
+    first, second = model.predict(None, table, {"score_threshold": 0.0})
+    assert first == second
+    assert (first["width"], first["height"]) == (160, 90)
+    assert set(first["lanes"][0]) == {"slot", "kind", "score", "points"}
+    json.dumps(first)
 
 
 def test_prediction_imports_nothing_beyond_the_requirements_of_a_served_model() -> None:
