@@ -44,11 +44,14 @@ class PointLog:
         self._num_updates = num_updates
         self._device = device
         self._latest: Mapping[str, float] = {}
+        self._measures: set[str] = set()
 
     def add_readings(self, readings: Sequence[Reading]) -> None:
         """Add losses and gradient norms that were read from the device."""
         window = self._state.window
         for reading in readings:
+            for measures in reading.measures:
+                self._measures.update(f"train/{name}" for name in measures)
             for terms in (*reading.terms, *reading.measures):
                 for name, value in terms.items():
                     window.add(f"train/{name}", value)
@@ -91,7 +94,8 @@ class PointLog:
         if skipped:
             values[_NONFINITE] = skipped
         self._log.metrics(values, step=state.update)
-        self._latest = values
+        # what a progress line shows are losses; measures would crowd them out
+        self._latest = {k: v for k, v in values.items() if k not in self._measures}
         window.clear()
 
     def log_progress(self) -> None:

@@ -180,3 +180,11 @@ def test_a_measure_may_not_share_a_curve_with_a_term():
     value = torch.zeros(())
     with pytest.raises(ValueError, match="square: a term and a measure of one name"):
         Losses({"square": value}, measures={"square": value})
+
+
+def test_progress_shows_losses_and_no_measures(tmp_path):
+    log = ListLog()
+    run(tmp_path, log=log, epochs=1, log_every=2)
+    shown = log.states[-1].values
+    assert "train/square" in shown
+    assert "train/within" not in shown
