@@ -102,6 +102,18 @@ def note_lanes(name: str, index: ImageLanesIndex, findings: list[Finding]) -> No
     findings.append(Finding(severity, code, f"data.{name}", message, action))
 
 
+def note_slots(index: ImageLanesIndex, findings: list[Finding]) -> None:
+    """Tell slots that no lane of the training split has, where there are others that some have."""
+    counts = index.counts()["per_slot"]
+    empty = [str(slot) for slot, count in enumerate(counts, start=1) if not count]
+    if not empty or len(empty) == len(counts):
+        return
+    which = f"slot {empty[0]}" if len(empty) == 1 else f"slots {', '.join(empty)}"
+    message = f"no lane has {which} of {len(counts)} (model.lanes)"
+    action = "cannot be learned"
+    findings.append(Finding("warning", "slots-without-lanes", "data.train", message, action))
+
+
 def draw_finding(index: ImageLanesIndex) -> Callable[[Finding], np.ndarray | None]:
     """Return a function that draws findings; see `tasks.quality.finding_drawer`."""
     return finding_drawer(index, _drawn)

@@ -29,7 +29,14 @@ from readers.records import DatasetError, Finding
 from readers.tusimple import read_tusimple
 from tasks.lanes.completion import MASK_FAULTS, Completed, Completion, Rule
 from tasks.lanes.config import LaneDataConfig, LaneSource, RoadsSource
-from tasks.lanes.findings import LEGEND, draw_finding, lane_counts, note_lanes, note_sizes
+from tasks.lanes.findings import (
+    LEGEND,
+    draw_finding,
+    lane_counts,
+    note_lanes,
+    note_sizes,
+    note_slots,
+)
 from tasks.lanes.grid import grid_heights
 from tasks.lanes.masks import made_mask
 from tasks.lanes.synthetic import DRAWING, LABELS, SCENES_FOLDER, TRAIN_LIST, write_roads
@@ -86,6 +93,8 @@ def prepare_data(  # noqa: PLR0913 (the steps' paths, and what the model asks of
     for name, split in prepared.items():
         findings = split.findings if name == "train" else _softened(split.findings)
         note_lanes(name, split.index, findings)
+        if name == "train":
+            note_slots(split.index, findings)
         prepared[name] = Prepared(split.index, findings)
     if wants_masks:
         index = with_masks(prepared["train"].index, folder=working / "masks", jobs=jobs)

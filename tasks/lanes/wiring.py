@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from readers.lane_index import ImageLanesIndex
+from tasks.lanes.anchor_check import check_anchors
 from tasks.lanes.prepare import prepare_data
 from tasks.lanes.task import LaneTask, wants_masks
 from tasks.splits import SavedSplit, open_splits
@@ -47,8 +48,14 @@ def data_key(experiment: Any) -> Mapping[str, Any]:
 
 
 def build_task(experiment: Any, *, index: Path) -> LaneTask:
-    """Return the lane task over the prepared splits in the folder `index`."""
+    """Return the lane task over the prepared splits in the folder `index`.
+
+    Raises:
+        DatasetError: if the lanes of the training split cross no anchor of the model.
+    """
     indexes = open_splits(index, ImageLanesIndex)
+    if "train" in indexes:
+        check_anchors(indexes["train"], experiment.model)
     return LaneTask(experiment, indexes=indexes, compat=experiment.defects)
 
 

@@ -7,7 +7,7 @@ from readers.findings import FindingLog
 from readers.lane_index import build_lane_index
 from readers.lane_records import ABSENT, ImageLanes
 from readers.records import Finding
-from tasks.lanes.findings import draw_finding, lane_counts, note_lanes, note_sizes
+from tasks.lanes.findings import draw_finding, lane_counts, note_lanes, note_sizes, note_slots
 from tests.builders import write_picture
 
 FRAME = (200, 100)
@@ -101,6 +101,16 @@ def test_splits_without_lanes_or_slots_are_told(tmp_path, split, lanes, slots, t
     assert [(one.severity, one.code) for one in findings] == ([] if told is None else [told])
     note_lanes(split, index_of(record(tmp_path, 0, lanes, slots)), findings)
     assert len(findings) <= (2 if told and told[1] == "no-slots" else 1)
+
+
+def test_slots_that_no_lane_has_are_told_once(tmp_path):
+    findings = []
+    note_slots(index_of(record(tmp_path, 0, (LEFT, RIGHT), (0, 1))), findings)
+    note_slots(index_of(record(tmp_path, 0, (LEFT,), (-1,))), findings)
+    assert findings == []
+    note_slots(index_of(record(tmp_path, 0, (RIGHT,), (1,))), findings)
+    ((code, message),) = [(one.code, one.message) for one in findings]
+    assert (code, message) == ("slots-without-lanes", "no lane has slot 1 of 2 (model.lanes)")
 
 
 @pytest.mark.parametrize("box", [None, (40, 20, 80, 100), (-900, -900, 1e9, 1e9)])

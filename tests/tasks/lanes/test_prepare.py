@@ -234,7 +234,7 @@ def test_more_lanes_than_slots_are_counted(tmp_path):
 def test_short_lanes_are_told(tmp_path):
     source = build_tusimple(tmp_path / "set", roads=1)
     prepared = prepare(tmp_path, train=source, val=source, slots={"shortest": 130})
-    assert codes(prepared)["train"] == ["lane-too-short"] * 2
+    assert codes(prepared)["train"] == ["lane-too-short"] * 2 + ["slots-without-lanes"]
 
 
 def test_lanes_on_one_another_and_off_the_grid_are_told(tmp_path):
@@ -243,7 +243,7 @@ def test_lanes_on_one_another_and_off_the_grid_are_told(tmp_path):
     grid = {"first": 60, "last": 180, "step": 10}
     prepared = prepare(tmp_path, train=source, val=source, num_lanes=8, grid=grid)
     found = {one.code: one for one in prepared["train"].findings}
-    assert set(found) == {"no-mask", "lanes-coincide", "lane-off-grid"}
+    assert set(found) == {"no-mask", "lanes-coincide", "lane-off-grid", "slots-without-lanes"}
     assert "0.5 px apart" in found["lanes-coincide"].message
     assert found["lane-off-grid"].where == "drive/0-0.lines.txt:6"
 
