@@ -99,7 +99,7 @@ class SplitScorer:
             record.slots.tolist(),
             [lane.points * factor for lane in found],
             [lane.slot for lane in found],
-            title=f"{record.image_id}  {note}".rstrip(),
+            title=f"{note}  {record.image_id}".lstrip(),
         )
 
     def _items(self, result: LaneResult) -> Mapping[str, Sequence[object]]:

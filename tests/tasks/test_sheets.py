@@ -32,3 +32,8 @@ def test_worst_pictures_are_on_one_sheet_and_alone():
     pictures = [np.full((10, 20, 3), value, np.uint8) for value in (10, 20)]
     assert list(worst_files(pictures)) == ["worst.png", "worst/01.png", "worst/02.png"]
     assert worst_files([]) == {}
+
+
+def test_rows_of_a_sheet_are_as_high_as_their_pictures():
+    wide, tall = np.full((10, 96, 3), 200, np.uint8), np.full((96, 10, 3), 200, np.uint8)
+    assert contact_sheet([wide, wide, tall], columns=2, side=100).shape == (14 + 100, 200, 3)
