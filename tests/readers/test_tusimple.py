@@ -48,6 +48,13 @@ def test_absent_points_are_left_out_and_rows_are_kept(tmp_path):
     assert (records[0].image_id, records[0].width, records[0].height) == ("clips/a.png", 96, 72)
 
 
+def test_lane_types_are_passed_over(tmp_path):
+    entry = line([-2, 12, 15, -2], [1, 2, 3, 4], classes=[1, 3])
+    records, findings = read(labelled(tmp_path, entry))
+    assert findings == []
+    assert len(records[0].lanes) == 2
+
+
 def test_lanes_without_a_point_stay_and_are_told_once(tmp_path):
     records, findings = read(labelled(tmp_path, line([-2] * 4, [1, 2, 3, 4])))
     assert [len(lane) for lane in records[0].lanes] == [0, 4]

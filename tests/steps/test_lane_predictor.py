@@ -143,6 +143,20 @@ def test_a_trained_network_is_rebuilt_without_what_only_training_needs() -> None
     assert [answer["width"] for answer in answers] == [100, 160]
 
 
+def test_pooled_lanes_of_a_group_instance_network_are_drawn() -> None:
+    from models.lanes.build import build_lane_network
+
+    torch.manual_seed(0)
+    model = {**MODEL, "head": "group_instance", "lanes": 10}
+    network = build_lane_network(UfldModelConfig.model_validate({**model, "weights": "none"}))
+    decode = {"mode": "pooled", "row_share": 0, "column_share": 0}
+    experiment = {**EXPERIMENT, "model": model, "decode": decode}
+    predictor = build_predictor(network.state_dict(), experiment, CLASSES, device=CPU)
+    (answer,) = predictor.predict([picture(50, 100)], score_threshold=0)
+    assert {each["kind"] for each in answer["lanes"]} == {"pooled"}
+    assert predictor.draw(picture(50, 100), answer).any()
+
+
 def test_weights_of_another_network_are_told() -> None:
     with pytest.raises(ModelError, match="the weights do not fit the network"):
         build_predictor({}, EXPERIMENT, CLASSES, device=CPU)
