@@ -84,10 +84,10 @@ def read_state_dict(weights: WeightsEnum | Path) -> dict[str, Tensor]:
     checkpoint of ours; a leading `module.` is cut off the names.
 
     Raises:
-        WeightsError: if the file cannot be read, holds more than tensors, or holds none.
+        WeightsError: if the file cannot be fetched or read, holds more than tensors, or holds none.
     """
     if isinstance(weights, WeightsEnum):
-        return dict(weights.get_state_dict(progress=False, check_hash=True))
+        return _fetched(weights)
     if weights.suffix == ".safetensors":
         raise WeightsError(
             f"{weights}: safetensors files are read by train.initial_weights; give a .pth here"
@@ -169,6 +169,17 @@ def compare(network: nn.Module, tensors: Mapping[str, Tensor]) -> Fit:
         unexpected=sorted(_without_counters(tensors.keys() - both)),
         mismatched=sorted(both - fitting),
     )
+
+
+def _fetched(weights: WeightsEnum) -> dict[str, Tensor]:
+    try:
+        return dict(weights.get_state_dict(progress=False, check_hash=True))
+    except (OSError, RuntimeError) as error:
+        cache = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
+        raise WeightsError(
+            f"{weights}: cannot be fetched from {weights.url} ({error}); without a network put the "
+            f"file at {cache}, or give a path in place of the enum"
+        ) from error
 
 
 def _unwrap(content: Any) -> Mapping[str, Any]:

@@ -1,7 +1,9 @@
+from urllib.error import URLError
+
 import pytest
 import torch
 from torch import nn
-from torchvision.models import ResNet18_Weights, mobilenet_v2, resnet18
+from torchvision.models import ResNet18_Weights, WeightsEnum, mobilenet_v2, resnet18
 
 from models.weights import (
     WeightsError,
@@ -81,6 +83,17 @@ def test_a_file_without_tensors_is_refused(tmp_path):
 
     with pytest.raises(WeightsError, match="holds no tensors by name"):
         read_state_dict(tmp_path / "w.pth")
+
+
+def test_an_enum_that_cannot_be_fetched_says_where_its_file_goes(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(WeightsEnum, "get_state_dict", refuse)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    place = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    with pytest.raises(WeightsError, match=f"no route to host.*put the file at {place}"):
+        read_state_dict(ResNet18_Weights.IMAGENET1K_V1)
 
 
 def test_a_backbone_file_may_lack_the_classifier(tmp_path):
