@@ -15,7 +15,7 @@ from models.lanes.ufldv2 import without_segmentation
 from tasks.config import kept_defects
 from tasks.lanes.config import DecodeConfig, LaneCompat, UfldModelConfig
 from tasks.lanes.decoding import DecodedLane
-from tasks.lanes.formats import culane_text, tusimple_lanes, tusimple_line
+from tasks.lanes.formats import culane_text, curvelanes_json, tusimple_lanes, tusimple_line
 from tasks.lanes.predictions import LaneReader, predict_lanes
 from tasks.predictor import Predictor, give_weights, without_starting_weights
 
@@ -108,9 +108,15 @@ class LanePredictor(Predictor):
         )
 
     def files(self, item: str, answer: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the lanes as CULane's text, `lines/<picture>.lines.txt`, px of the picture."""
-        name = PurePosixPath("lines", item).with_suffix(".lines.txt")
-        return {str(name): culane_text(_points_of(answer))}
+        """Return the lanes as CULane's text, `lines/<picture>.lines.txt`, px of the picture.
+
+        Pooled lanes also come as CurveLanes has its labels, `lines/<picture>.lines.json`.
+        """
+        path, lanes = PurePosixPath("lines", item), _points_of(answer)
+        texts = {str(path.with_suffix(".lines.txt")): culane_text(lanes)}
+        if self.reader.decode.mode == "pooled":
+            texts[str(path.with_suffix(".lines.json"))] = curvelanes_json(lanes)
+        return texts
 
     def lines(self, item: str, answer: Mapping[str, Any]) -> Mapping[str, str]:
         """Return a line of TuSimple's `tusimple.json` if the experiment is scored by its metric.

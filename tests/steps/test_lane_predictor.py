@@ -155,6 +155,10 @@ def test_pooled_lanes_of_a_group_instance_network_are_drawn() -> None:
     (answer,) = predictor.predict([picture(50, 100)], score_threshold=0)
     assert {each["kind"] for each in answer["lanes"]} == {"pooled"}
     assert predictor.draw(picture(50, 100), answer).any()
+    texts = predictor.files("valid/a.jpg", answer)
+    assert list(texts) == ["lines/valid/a.lines.txt", "lines/valid/a.lines.json"]
+    written = json.loads(texts["lines/valid/a.lines.json"])["Lines"]
+    assert [len(each) for each in written] == [len(each["points"]) for each in answer["lanes"]]
 
 
 def test_weights_of_another_network_are_told() -> None:
