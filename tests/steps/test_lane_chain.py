@@ -17,8 +17,7 @@ TINY = (
 )
 TUSIMPLE = (
     "data.train.layout=tusimple data.val.layout=tusimple data.test.layout=tusimple "
-    "evaluate.metric={name: tusimple} evaluate.headline=accuracy decode.mode=rows "
-    "register.gate.thresholds={accuracy: 0.0} model.aux={}"
+    "evaluate.metric.name=tusimple evaluate.headline=accuracy decode.mode=rows model.aux={}"
 )
 
 pytestmark = pytest.mark.slow
@@ -64,7 +63,8 @@ def test_roads_become_a_registered_model_that_predicts(layout, step, client, tmp
     kept = {artifact.path for artifact in client.list_artifacts(runs["evaluate"].info.run_id)}
     assert {"per_item.csv", "per_item.parquet", "plots"} <= kept
 
-    pictures = next((tmp_path / "home" / "synthetic").glob("lanes-*"))
+    (drawn,) = (tmp_path / "home" / "synthetic").glob(f"lanes-{layout}-*-6-of-*")
+    pictures = drawn / {"culane": "driver_00_00frame", "tusimple": "clips"}[layout]
     output = tmp_path / "out"
     model = "models:/sightflow-lanes-quickstart@candidate"
     step("predict", "--source", model, "--input", str(pictures), "--output", str(output))
@@ -72,5 +72,5 @@ def test_roads_become_a_registered_model_that_predicts(layout, step, client, tmp
     assert all("lanes" in json.loads(line) for line in lines)
     header = (output / "predictions.csv").read_text(encoding="utf-8").splitlines()[0]
     assert header == "path,frame,time_s,slot,kind,score,point,x,y"
-    assert len(list((output / "drawn").rglob("*.jpg"))) >= 6
+    assert len(lines) == len(list((output / "drawn").rglob("*.jpg"))) == 6
     assert (output / "tusimple.json").exists() == (layout == "tusimple")
