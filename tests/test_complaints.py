@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from engine.checkpoint import CheckpointStore
 from engine.contract import Draws, EpochRequest, Losses
 from models.detection.build import build_detector
-from tasks.detection import samples
+from tasks import pictures
 from tasks.detection.config import DetectionModelConfig
 from tests.engine.running import CPU, ListLog, run
 from tests.engine.toy_task import ToyTask
@@ -82,7 +82,7 @@ def test_ground_truth_is_scored_without_reading_a_picture(monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a picture was read")
 
-    monkeypatch.setattr(samples, "read_image", refuse)
+    monkeypatch.setattr(pictures, "read_image", refuse)
     made = evaluator(record("a", [LARGE], [0]), detections=[("a", [LARGE], [0.9], [0])])
     assert made.compute().stats["mAP"] == 1
 
