@@ -11,12 +11,15 @@ from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
 from engine.contract import Batch, EpochRequest, RunLog, Task
 from engine.distributed import rank, world_size
-from engine.guard import FiniteGuard
+from engine.faults import Fault
+from engine.guard import FiniteGuard, UpdateTrace
 from engine.interrupt import Interruption
 from engine.points import PointLog
 from engine.schedules import Timeline, capped_warmup, lagging_lr_factor, lr_factor
 from engine.state import TrainingState
 from engine.updater import Updater
+
+MOST_NAMED = 16
 
 
 class Training:
@@ -52,7 +55,13 @@ class Training:
         self.interruption = interruption or Interruption()
         self.timeline = Timeline.of([-(-n // config.accumulate) for n in num_batches])
         self.updater = Updater(task, config, state=state, device=device)
-        self.guard = FiniteGuard(seed=state.draws.seed, scales_loss=state.scaler.is_enabled())
+        self.guard = FiniteGuard(
+            seed=state.draws.seed,
+            scales_loss=state.scaler.is_enabled(),
+            config=config.guard,
+            patience=state.patience,
+            on_fault=self._take_note,
+        )
         self.points = PointLog(
             log, state, num_batches=num_batches, num_updates=self.timeline.updates, device=device
         )
@@ -63,11 +72,25 @@ class Training:
 
     def lr_factor(self) -> float:
         """Return the learning rate's factor for the next update."""
-        return self._lr_factor(
+        factor = self._lr_factor(
             self.state.update,
             timeline=self.timeline,
             schedule=self.config.schedule,
             warmup=self._warmup,
+        )
+        return factor * self.state.lr_scale
+
+    def _take_note(self, fault: Fault, trace: UpdateTrace) -> None:
+        """Say that an update went wrong and what was done about it."""
+        if self.config.guard.policy == "stop":
+            return  # the end of the run says it
+        name = "mended" if fault.is_mended else "left_out"
+        done = "mended with zeros" if fault.is_mended else "left out"
+        self.log.event(
+            name,
+            f"update {fault.update} (epoch {fault.epoch}, iteration {fault.iteration}) {done}: "
+            f"{fault.reason}; samples: {', '.join(fault.ids[:MOST_NAMED])}",
+            step=fault.update + 1,
         )
 
     def batches_of_updates(self) -> Iterator[list[Batch]]:
