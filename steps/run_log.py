@@ -111,12 +111,15 @@ class MlflowRunLog:
             self._picture_queue.append((name, picture.copy(), step, time_ms))
 
     def event(self, name: str, message: str, *, step: int) -> None:
-        """Record something rare: a line in the log and in `events`, a count `guard/<name>`."""
+        """Record something rare: a line in the log and in `events`, a count as
+        metric `guard/<name>` and tag `guard.<name>`.
+        """
         self.events.append(f"update {step}, {name}: {message}")
         logger.warning("%s (update %d): %s", name, step, message)
         self._event_counts[name] = self._event_counts.get(name, 0) + 1
         self._own.spool.append({"t": now_ms(), "s": step, "event": name, "message": message})
         self.metrics({f"guard/{name}": self._event_counts[name]}, step=step)
+        self.tags({f"guard.{name}": str(self._event_counts[name])})
 
     def progress(self, progress: Progress) -> None:
         """Show where training stands."""
