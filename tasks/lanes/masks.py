@@ -12,7 +12,9 @@ import cv2
 import numpy as np
 
 from readers.images import read_image
+from readers.picture_header import read_header
 from readers.records import DatasetError
+from readers.regular_files import LARGEST_PICTURE, read_regular
 
 THICKNESS = 16  # px of the picture
 DRAWING = 1  # changes when the same lanes give another mask
@@ -27,14 +29,16 @@ def read_mask(path: Path) -> np.ndarray:
     """Return a mask's numbers, (H, W) uint8; of a picture with colours the red channel.
 
     Raises:
-        DatasetError: if the file cannot be read or is no picture.
+        DatasetError: if the file cannot be read, is no picture or is too large to be decoded.
     """
     try:
-        data = np.frombuffer(path.read_bytes(), np.uint8)
+        data = read_regular(path, largest=LARGEST_PICTURE)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    # grey pictures, as all benchmarks have them, take a third of the time so
-    pixels = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if len(data) else None
+    pixels = None
+    if read_header(data, name=str(path)) is not None:
+        # grey pictures, as all benchmarks have them, take a third of the time so
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is not None and pixels.ndim == 2 and pixels.dtype == np.uint8:
         return pixels
     return read_image(path)[..., 0]
