@@ -7,6 +7,7 @@ before a decoder is let near the bytes.
 from __future__ import annotations
 
 import io
+import re
 import struct
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ def read_header(data: bytes, *, name: str) -> PictureHeader | None:
     try:
         header = _parsed(data)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DatasetError(_too_large(name, "far more pixels than that")) from error
+        count = re.search(r"\d+", str(error))
+        raise DatasetError(_too_large(name, f"{count[0] if count else 'many'} px")) from error
     except (OSError, ValueError, SyntaxError, KeyError, IndexError, struct.error):
         return None
     check_size(header.width, header.height, name=name)
