@@ -136,7 +136,7 @@ def _diverge_in_ranks(folder):
 
 
 @pytest.mark.slow
-def test_a_bad_label_of_another_rank_is_named(tmp_path, unused_port):
+def test_a_bad_label_of_another_rank_is_named(tmp_path, unused_port):  # noqa: F811
     spawn(_diverge_in_ranks, tmp_path, unused_port)
     (path,) = (tmp_path / "capsules").iterdir()
     capsule = load_capsule(path)
