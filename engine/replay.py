@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from engine.approach import weights_before
 from engine.capsule import CapsuleBatch, batches_of
 from engine.config import TrainConfig
 from engine.contract import Batch, Draws, Task
@@ -28,6 +29,8 @@ from engine.weights import load_partial, read_weights
 Weights = Mapping[str, torch.Tensor]
 
 FRESH = "fresh weights"
+# below it a tensor counts as 0, as biases do at their start: they may grow by any factor
+_SMALLEST_RMS = 0.01
 _ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
@@ -67,6 +70,8 @@ def replay(
     *,
     device: torch.device,
     references: Sequence[Reference] = (),
+    checkpoint: Mapping[str, Any] | None = None,
+    compat: Collection[str] = (),
 ) -> Replay:
     """Compute a capsule's losses and gradients again, and say what went wrong.
 
@@ -76,11 +81,15 @@ def replay(
         device: where to compute.
         references: weights of the run's checkpoints, the newest first; those that the network
             starts with are always compared as well.
+        checkpoint: a training state from before the update; where the capsule's weights are not
+            those from before it, training goes on from there to have them.
+        compat: the experiment's reference defects, for that.
 
     Raises:
         ValueError: if the capsule's weights are not those of the task's network.
     """
     bench = Bench(task, capsule, device=device)
+    approached = _approach(bench, checkpoint, compat=compat)
     batches = batches_of(capsule)
     precision = capsule["precision"]
     recorded = [bench.passed(batch, bench.weights, precision=precision) for batch in batches]
@@ -90,6 +99,7 @@ def replay(
         recorded=recorded,
         bad_batches=[(batch.rank, batch.iteration) for batch in bad],
         lrs=_learning_rates(capsule),
+        approached=approached,
     )
     if bad:
         _look_closer(bench, bad, evidence, references=[*references, bench.fresh])
@@ -160,10 +170,17 @@ class Bench:
         self._freezing.apply(self.capsule["epoch"])
         self.network.zero_grad(set_to_none=True)
         try:
+            ready = self.prepared(batch, samples)
             with watcher or contextlib.nullcontext():
-                return self._pass(self.prepared(batch, samples), precision)
+                terms, is_bad = self._compute(ready, precision)
         except _ERRORS as error:
-            return Outcome({}, math.nan, error=str(error).splitlines()[0] if str(error) else "?")
+            return Outcome({}, math.nan, error=(str(error).splitlines() or ["no message"])[0])
+        if is_bad:
+            return Outcome(terms, math.nan, bad_loss=True)
+        gradients = {n: p.grad for n, p in self.network.named_parameters() if p.grad is not None}
+        bad = [name for name, grad in gradients.items() if not _is_finite(grad)]
+        norm = float(torch.nn.utils.get_total_norm(list(gradients.values())))
+        return Outcome(terms, norm / self._scale(precision), bad_gradients=bad)
 
     def prepared(self, batch: CapsuleBatch, samples: Sequence[int] | None) -> Batch:
         """Return a batch as the losses take it, with the generators seeded as in training."""
@@ -176,24 +193,24 @@ class Bench:
         ready = self.task.prepare_batch(moved, update=self.capsule["update"], draws=self.draws)
         return ready if samples is None else picked(ready, samples)
 
-    def _pass(self, batch: Batch, precision: str) -> Outcome:
+    def _compute(self, batch: Batch, precision: str) -> tuple[dict[str, float], bool]:
+        """Leave the gradient on the parameters; return the terms, and whether they are bad."""
         enabled = precision != "fp32"
         with torch.autocast(self.device.type, dtype=autocast_type(precision), enabled=enabled):
             terms = dict(self.task.losses(self.network, batch).terms)
             total = torch.stack([term.float() for term in terms.values()]).sum()
         values = {name: float(term.detach()) for name, term in terms.items()}
-        loss = float(total.detach())
-        limit = self.config.guard.largest_loss
-        if not math.isfinite(loss) or not all(map(math.isfinite, values.values())):
-            return Outcome(values, math.nan, bad_loss=True)
-        if limit is not None and loss > limit:
-            return Outcome(values, math.nan, bad_loss=True)
-        scale = float(self.capsule["scaler"].get("scale", 1.0)) if precision == "fp16" else 1.0
-        (total / self.config.accumulate * scale).backward()  # type: ignore[no-untyped-call]
-        gradients = {n: p.grad for n, p in self.network.named_parameters() if p.grad is not None}
-        bad = [name for name, grad in gradients.items() if not bool(torch.isfinite(grad).all())]
-        norm = float(torch.nn.utils.get_total_norm(list(gradients.values()))) / scale
-        return Outcome(values, norm, bad_gradients=bad)
+        loss, limit = float(total.detach()), self.config.guard.largest_loss
+        is_bad = not all(map(math.isfinite, [loss, *values.values()]))
+        if is_bad or (limit is not None and loss > limit):
+            return values, True
+        scaled = total / self.config.accumulate * self._scale(precision)
+        scaled.backward()  # type: ignore[no-untyped-call]
+        return values, False
+
+    def _scale(self, precision: str) -> float:
+        """Return what losses are multiplied with, against small gradients that vanish in fp16."""
+        return float(self.capsule["scaler"].get("scale", 1.0)) if precision == "fp16" else 1.0
 
     def _whole_buffers(self, weights: Weights) -> Weights:
         """Return the capsule's weights without the buffers that the bad pass itself has spoilt."""
@@ -204,6 +221,25 @@ class Bench:
             name: value if name in own or _is_finite(value) else self.fresh.weights[name]
             for name, value in weights.items()
         }
+
+
+def _approach(
+    bench: Bench, checkpoint: Mapping[str, Any] | None, *, compat: Collection[str]
+) -> int | None:
+    """Have the weights from before the update, where that is possible; return how far it was."""
+    capsule = bench.capsule
+    is_alike = capsule["device"] == bench.device.type and capsule["world_size"] == 1
+    if capsule["exact"] or checkpoint is None or not is_alike:
+        return None
+    bench.weights = weights_before(
+        capsule["update"],
+        checkpoint,
+        task=bench.task,
+        config=bench.config,
+        device=bench.device,
+        compat=compat,
+    )
+    return int(capsule["update"] - checkpoint["update"])
 
 
 def _look_closer(
@@ -222,7 +258,7 @@ def _look_closer(
     evidence.first_bad_module = watcher.first_bad_module
     evidence.origin = watcher.origin()
     evidence.has_bad_inputs = watcher.bad_input
-    compared = references[-1]
+    compared = bench.fresh
     for reference in references:
         outcome = bench.passed(batch, reference.weights, precision="fp32")
         evidence.references[reference.name] = outcome
@@ -233,9 +269,11 @@ def _look_closer(
                 batch, reference.weights, precision=precision
             )
             break
-    evidence.growth = growth(
-        bench.weights, compared.weights, parameters=bench.parameters, name=compared.name
-    )
+    evidence.growth = growth(bench, compared)
+    if compared is not bench.fresh:
+        # a checkpoint that is just finite yet may be far on the way
+        evidence.fresh = bench.passed(batch, bench.fresh.weights, precision=precision)
+        evidence.fresh_growth = growth(bench, bench.fresh)
     tried = "fp32" if evidence.fp32.is_bad else precision
     evidence.pictures = [_alone(bench, b, bench.weights, precision=tried) for b in bad]
     if evidence.good_reference is None:
@@ -284,30 +322,26 @@ def _has_bad_data(bench: Bench, batch: CapsuleBatch, index: int) -> bool:
         return False
 
 
-def growth(weights: Weights, reference: Weights, *, parameters: Sequence[str], name: str) -> Growth:
-    """Return how much larger weights are than others of the same network."""
+def growth(bench: Bench, reference: Reference) -> Growth:
+    """Return how much larger the capsule's weights are than others of the same network."""
     ratios, squares, reference_squares = {}, 0.0, 0.0
-    for parameter in parameters:
-        now, before = (w[parameter].detach().double().cpu() for w in (weights, reference))
+    for name in bench.parameters:
+        now = bench.weights[name].detach().double()
+        before = reference.weights[name].detach().double()
+        size = max(now.numel(), 1)
         square, reference_square = float(now.square().sum()), float(before.square().sum())
         squares, reference_squares = squares + square, reference_squares + reference_square
-        size = max(now.numel(), 1)
-        floor = max(math.sqrt(reference_square / size), SMALLEST_RMS)
-        ratio = math.sqrt(square / size) / floor if math.isfinite(square) else math.inf
-        ratios[parameter] = ratio if not math.isnan(ratio) else math.inf
-    most = max(ratios, key=lambda parameter: ratios[parameter])
-    finite = math.isfinite(squares)
+        floor = max(math.sqrt(reference_square / size), _SMALLEST_RMS)
+        ratios[name] = math.sqrt(square / size) / floor if math.isfinite(square) else math.inf
+    most = max(ratios, key=lambda name: ratios[name])
     return Growth(
-        reference=name,
-        norm=math.sqrt(squares) if finite else math.inf,
+        reference=reference.name,
+        is_fresh=reference is bench.fresh,
+        norm=math.sqrt(squares) if math.isfinite(squares) else math.inf,
         reference_norm=math.sqrt(reference_squares),
         grown_most=most,
         times=ratios[most],
     )
-
-
-# below it a tensor counts as 0, as biases do at their start: they may grow by any factor
-SMALLEST_RMS = 0.01
 
 
 def _learning_rates(capsule: Mapping[str, Any]) -> dict[str, float]:

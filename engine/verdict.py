@@ -18,6 +18,7 @@ NOT_REPRODUCED = "not reproduced"
 # weights that became so much larger are blown up: the norm of all, or the rms of one tensor
 _NORM_GROWTH = 10.0
 _TENSOR_GROWTH = 100.0
+_TENSOR_GROWTH_FROM_FRESH = 1000.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Growth:
 
     Args:
         reference: what they are compared with.
+        is_fresh: whether these are the ones that training starts with.
         norm: of all parameters.
         reference_norm: of the others.
         grown_most: the parameter whose rms grew most.
@@ -113,6 +115,7 @@ class Growth:
     """
 
     reference: str
+    is_fresh: bool
     norm: float
     reference_norm: float
     grown_most: str
@@ -121,7 +124,8 @@ class Growth:
     @property
     def is_blown_up(self) -> bool:
         """Whether they are larger than training makes them."""
-        return self.norm >= _NORM_GROWTH * self.reference_norm or self.times >= _TENSOR_GROWTH
+        most = _TENSOR_GROWTH_FROM_FRESH if self.is_fresh else _TENSOR_GROWTH
+        return self.norm >= _NORM_GROWTH * self.reference_norm or self.times >= most
 
     def sentence(self) -> str:
         """Return it in words."""
@@ -146,6 +150,10 @@ class Evidence:
         good_reference: the first of them that was good.
         reference_as_recorded: the same in the training's precision.
         growth: of the capsule's weights over those.
+        fresh: the batch with the weights that training starts with, as recorded; None where these
+            are the reference.
+        fresh_growth: of the capsule's weights over those.
+        approached: updates that were made again to have the weights; None if none.
         pictures: of each bad batch, with the capsule's weights.
         reference_pictures: the same with other weights, where those were bad too.
         first_bad_module: whose output was not finite, as recorded.
@@ -163,11 +171,26 @@ class Evidence:
     good_reference: str | None = None
     reference_as_recorded: Outcome | None = None
     growth: Growth | None = None
+    fresh: Outcome | None = None
+    fresh_growth: Growth | None = None
+    approached: int | None = None
     pictures: Sequence[Pictures] = ()
     reference_pictures: Sequence[Pictures] = ()
     first_bad_module: str | None = None
     origin: Origin | None = None
     has_bad_inputs: bool = False
+
+    @property
+    def blow_up(self) -> Growth | None:
+        """How much the weights have grown since the batch was good, if that is far too much."""
+        assert self.growth is not None
+        again = self.reference_as_recorded
+        if self.growth.is_blown_up and again is not None and again.is_good:
+            return self.growth
+        is_fresh_good = self.fresh is not None and self.fresh.is_good
+        if is_fresh_good and self.fresh_growth is not None and self.fresh_growth.is_blown_up:
+            return self.fresh_growth
+        return None
 
 
 @dataclass(frozen=True)
@@ -199,13 +222,13 @@ def decide(evidence: Evidence, capsule: Mapping[str, Any]) -> Verdict:
     if evidence.fp32.is_good:
         return _precision_or_rate(evidence)
     if all(pictures.explains for pictures in evidence.pictures):
-        return _label(evidence.pictures, "their picture or labels hold numbers that are not finite")
+        return _label(evidence.pictures, "its picture or labels hold numbers that are not finite")
     if evidence.good_reference is not None:
         return _rate_or_operator(evidence)
     if all(pictures.singles_out for pictures in evidence.reference_pictures):
         return _label(
             evidence.reference_pictures,
-            "they are bad alone with any weights, and all others together are good",
+            "bad alone with any weights, while all others together are good",
         )
     return _operator(
         evidence,
@@ -215,7 +238,7 @@ def decide(evidence: Evidence, capsule: Mapping[str, Any]) -> Verdict:
 
 def _not_reproduced(evidence: Evidence, capsule: Mapping[str, Any]) -> Verdict:
     reasons = ["with the capsule's weights, batches and draws, all losses and gradients are finite"]
-    if not capsule["exact"]:
+    if not capsule["exact"] and evidence.approached is None:
         reasons.append(
             f"the capsule's weights are not those from before the update but {capsule['later']} "
             "updates later"
@@ -227,9 +250,7 @@ def _not_reproduced(evidence: Evidence, capsule: Mapping[str, Any]) -> Verdict:
 
 def _precision_or_rate(evidence: Evidence) -> Verdict:
     """The batch is good in fp32."""
-    assert evidence.growth is not None
-    again = evidence.reference_as_recorded
-    if evidence.growth.is_blown_up and again is not None and again.is_good:
+    if evidence.blow_up is not None:
         return _learning_rate(evidence)
     reasons = [f"bad in {evidence.precision}, good in fp32 with the same weights and batch"]
     if evidence.precision == "fp16" and evidence.bf16 is not None and evidence.bf16.is_good:
@@ -241,7 +262,7 @@ def _rate_or_operator(evidence: Evidence) -> Verdict:
     """The batch is good with other weights."""
     assert evidence.growth is not None
     assert evidence.fp32 is not None
-    if evidence.growth.is_blown_up or evidence.fp32.is_above_limit:
+    if evidence.blow_up is not None or evidence.fp32.is_above_limit:
         return _learning_rate(evidence)
     return _operator(
         evidence,
@@ -252,13 +273,14 @@ def _rate_or_operator(evidence: Evidence) -> Verdict:
 
 def _learning_rate(evidence: Evidence) -> Verdict:
     assert evidence.growth is not None
-    how = "are blown up" if evidence.growth.is_blown_up else "have become worse"
+    grown = evidence.blow_up or evidence.growth
+    how = "are blown up" if evidence.blow_up is not None else "have become worse"
     rates = ", ".join(f"{name} {value:.6g}" for name, value in evidence.lrs.items())
     return Verdict(
         LEARNING_RATE,
         [
-            f"the weights {how}: {evidence.growth.sentence()}",
-            f"the same batch is good with {evidence.good_reference}",
+            f"the weights {how}: {grown.sentence()}",
+            f"the same batch is good with {grown.reference}",
             f"learning rates of the update: {rates}",
         ],
     )

@@ -55,11 +55,12 @@ def _what(replay: Replay) -> Iterator[str]:
         f"recorded on {capsule['device']} in {capsule['precision']}, ranks: "
         f"{capsule['world_size']}; replayed on {replay.device}"
     )
-    if not capsule["exact"]:
-        newest = capsule["checkpoint"] or "none"
+    if (distance := replay.evidence.approached) is not None:
+        yield f"the weights from before it were made again, {distance} updates from a checkpoint"
+    elif not capsule["exact"]:
         yield (
-            f"the capsule's weights are {capsule['later']} updates later than the one that went "
-            f"wrong; newest checkpoint before it: {newest}"
+            f"the capsule's weights are those {capsule['later']} updates after it began; the "
+            f"newest checkpoint was {capsule['checkpoint'] or 'none'}"
         )
 
 
@@ -70,12 +71,14 @@ def _passes(evidence: Evidence) -> Iterator[str]:
         ("in fp32", evidence.fp32),
         ("in bf16", evidence.bf16),
         *((f"in fp32 with {name}", outcome) for name, outcome in evidence.references.items()),
+        (f"in {evidence.precision} with fresh weights", evidence.fresh),
     ]
     for name, found in rows:
         if found is not None:
             yield f"the first bad batch {name}: {found.sentence()}"
-    if evidence.growth is not None:
-        yield f"weights: {evidence.growth.sentence()}"
+    for grown in (evidence.growth, evidence.fresh_growth):
+        if grown is not None:
+            yield f"weights: {grown.sentence()}"
     if evidence.first_bad_module is not None:
         yield f"first module with an output that is not finite: {evidence.first_bad_module}"
     if evidence.origin is not None:

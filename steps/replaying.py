@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from engine.contract import Task
-    from engine.replay import Reference
     from steps.experiment import Loaded
 
 logger = logging.getLogger(__name__)
@@ -65,12 +64,19 @@ def replay(capsule: str, *, prepare_run: str, device: str) -> list[str]:
     torch_device = find_device(device)
     tags = {"capsule": str(found.folder), **({"train_run": found.run_id} if found.run_id else {})}
     with open_run("replay", loaded, tags=tags) as run:
+        from engine.replay import Reference
         from engine.replay import replay as replay_capsule
 
         task = _build_task(loaded, found, client, prepare_run=prepare_run, run_id=run.run_id)
         try:
+            states = _states_before(found, content)
             outcome = replay_capsule(
-                task, content, device=torch_device, references=_references(found, content)
+                task,
+                content,
+                device=torch_device,
+                references=[Reference(name, state["network"]) for name, state in states],
+                checkpoint=states[0][1] if states else None,
+                compat=loaded.experiment.defects,
             )
         finally:
             task.close()
@@ -174,10 +180,9 @@ def _source_of_index(found: Found, client: MlflowClient) -> str:
         return ""
 
 
-def _references(found: Found, capsule: Mapping[str, Any]) -> list[Reference]:
-    """Return the weights of the run's checkpoints from before the capsule, the newest first."""
+def _states_before(found: Found, capsule: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the run's checkpoints from before the capsule with names, the newest first."""
     from engine.checkpoint import CheckpointError, CheckpointStore
-    from engine.replay import Reference
 
     store = CheckpointStore(found.folder.parent.parent / "checkpoints")
     paths = sorted(store.directory.glob("*.pt"), reverse=True) if store.directory.is_dir() else []
@@ -192,11 +197,9 @@ def _references(found: Found, capsule: Mapping[str, Any]) -> list[Reference]:
             logger.warning("%s", error)
             continue
         if state.get("update", 0) <= capsule["update"]:
-            states.setdefault(int(state["update"]), (path.name, state["network"]))
-    return [
-        Reference(f"the checkpoint of update {update} ({name})", network)
-        for update, (name, network) in sorted(states.items(), reverse=True)
-    ]
+            name = f"the checkpoint of update {state['update']} ({path.name})"
+            states.setdefault(int(state["update"]), (name, state))
+    return [states[update] for update in sorted(states, reverse=True)]
 
 
 def _fetch(run_id: str, artifact: str) -> Path | None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine.approach import weights_before
 from engine.capsule import load_capsule
 from engine.checkpoint import CheckpointStore
 from engine.contract import Batch, Evaluation, Losses
@@ -13,8 +14,9 @@ from engine.guard import TrainingDiverged
 from engine.picking import bad_places, picked
 from engine.replay import Reference, replay
 from engine.watcher import Watcher
-from tests.engine.running import CPU, run
+from tests.engine.running import CPU, assert_same, run, train_config
 from tests.engine.test_distributed import spawn, unused_port  # noqa: F401  (a fixture)
+from tests.engine.test_policies import FlawedTask
 from tests.engine.toy_task import ToyTask
 
 NAN, INF = math.nan, math.inf
@@ -278,6 +280,39 @@ def test_a_replay_draws_what_the_training_drew(tmp_path):
     seen = log_terms[-1]
     (outcome,) = replay(task, capsule, device=CPU).evidence.recorded
     assert outcome.terms["square"] == seen
+
+
+def test_weights_of_a_later_update_are_not_taken_for_earlier_ones(tmp_path):
+    """A mended update was made, so its weights have to be made again from a checkpoint."""
+    task = FlawedTask([9], bad_tensors=1)
+    options = {"guard": {"policy": "zero_few"}, "checkpoint": {"every_updates": 1, "keep": 99}}
+    run(tmp_path / "checkpoints", task=task, epochs=2, **options)
+    capsule = load_capsule(tmp_path / "capsules" / "update-00000009")
+    store = CheckpointStore(tmp_path / "checkpoints")
+    states = {int(p.name[7:15]): store.load(p) for p in store.directory.glob("update-*")}
+    for start in (9, 7, 4):  # of the same epoch, and of the one before
+        weights = weights_before(
+            9, states[start], task=ToyTask(), config=train_config(epochs=2, **options), device=CPU
+        )
+        assert_same(weights, states[9]["network"])
+    again = FlawedTask(range(999), bad_tensors=1)
+    found = replay(again, capsule, device=CPU, checkpoint=states[7])
+    assert (found.evidence.approached, found.verdict.cause) == (2, "operator")
+    assert not [path for path in tmp_path.parent.parent.glob("nothing is*")]
+
+
+def test_a_checkpoint_that_is_just_finite_does_not_hide_a_blow_up(tmp_path):
+    """One more update at a constant rate is no growth to speak of."""
+    task = Blown()
+    weights = {name: 1e7 * value for name, value in task.build_network().state_dict().items()}
+    capsule = capsule_of(tmp_path, BadLabels(["point-7"]), epochs=1)
+    for batch in capsule["batches"]:
+        batch["inputs"] = tuple(value.nan_to_num(1.0) for value in batch["inputs"])
+    capsule["network"] = weights
+    nearly = Reference("the last one", {name: value / 9 for name, value in weights.items()})
+    found = replay(task, capsule, device=CPU, references=[nearly])
+    assert (found.evidence.good_reference, found.verdict.cause) == ("the last one", "learning rate")
+    assert "good with fresh weights" in found.verdict.reasons[1]
 
 
 def test_samples_are_taken_out_of_nested_batches():

@@ -102,7 +102,7 @@ def test_a_copied_folder_is_enough_and_a_bad_label_is_named(diverged, client, tm
     torch.save({**content, "network": checkpoint}, capsule / "capsule.pt")
     output = replayed("--capsule", folder)
     assert output.splitlines()[-1] == "verdict: label"
-    assert f"because: {batch['ids'][third]}: their picture or labels hold numbers" in output
+    assert f"because: {batch['ids'][third]}: its picture or labels hold numbers" in output
 
 
 def _untrained(content):
