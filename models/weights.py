@@ -96,8 +96,8 @@ def read_state_dict(weights: WeightsEnum | Path) -> dict[str, Tensor]:
         content = torch.load(weights, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
-            f"{weights}: holds more than tensors and plain values, which is not read for safety; "
-            "save its state dict alone"
+            f"{weights}: cannot be read as a file of tensors: it is broken, or holds more than "
+            "tensors and plain values, which is not read for safety; save its state dict alone"
         ) from error
     except (OSError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
