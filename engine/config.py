@@ -203,10 +203,67 @@ class FreezeConfig(Schema):
         return self
 
 
-class StopGuardConfig(Schema):
-    """The first non-finite loss or gradient ends the run with exit code 4."""
+_POLICY = "What an update whose loss or gradient is not finite leads to."
 
-    policy: Literal["stop"] = Field("stop", description="What a non-finite update leads to.")
+
+class _GuardBase(Schema):
+    largest_loss: float | None = Field(
+        None, gt=0, description="A loss above this counts as not finite; null: no limit."
+    )
+
+
+class StopGuardConfig(_GuardBase):
+    """The first such update ends the run with exit code 4."""
+
+    policy: Literal["stop"] = Field("stop", description=_POLICY)
+
+
+class BudgetGuardConfig(_GuardBase):
+    """Such updates are left out as long as the budget lasts."""
+
+    window: int = Field(20, gt=0, description="Updates of a window.")
+    skips: int = Field(6, ge=0, description="More updates left out within a window are a failure.")
+    failures: int = Field(0, ge=0, description="More failures than this exhaust the budget.")
+
+
+class SkipGuardConfig(BudgetGuardConfig):
+    """They are left out; an exhausted budget ends the run with exit code 4."""
+
+    policy: Literal["skip"] = Field(description=_POLICY)
+
+
+class ZeroFewGuardConfig(BudgetGuardConfig):
+    """Bad entries of few gradient tensors become 0; an update with more of them is left out."""
+
+    policy: Literal["zero_few"] = Field(description=_POLICY)
+    tensors: int = Field(1, gt=0, description="At most so many gradient tensors are mended.")
+
+
+class RollbackGuardConfig(BudgetGuardConfig):
+    """They are left out; an exhausted budget leads back to the newest checkpoint."""
+
+    policy: Literal["rollback"] = Field(description=_POLICY)
+    rollbacks: int = Field(3, gt=0, description="Ends the run when one more would be needed.")
+    lr_factor: float = Field(
+        0.5, gt=0, le=1, description="All learning rates times this, after each step back."
+    )
+
+
+class RestartGuardConfig(BudgetGuardConfig):
+    """As rollback, with other random draws in place of a lower learning rate."""
+
+    policy: Literal["restart_new_seed"] = Field(description=_POLICY)
+    restarts: int = Field(3, gt=0, description="Ends the run when one more would be needed.")
+
+
+GuardConfig = Annotated[
+    StopGuardConfig
+    | SkipGuardConfig
+    | ZeroFewGuardConfig
+    | RollbackGuardConfig
+    | RestartGuardConfig,
+    Field(discriminator="policy"),
+]
 
 
 class CheckpointConfig(Schema):
@@ -261,8 +318,8 @@ class TrainConfig(Schema):
     )
     ema: EmaConfig | None = Field(None, description="Moving average of the weights; null: none.")
     freeze: tuple[FreezeConfig, ...] = Field((), description="Parts that do not train at first.")
-    guard: StopGuardConfig = Field(
-        default_factory=StopGuardConfig,
+    guard: GuardConfig = Field(
+        default_factory=lambda: StopGuardConfig(),
         description="What happens at a non-finite loss or gradient.",
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)

@@ -201,6 +201,10 @@ class RunLog(Protocol):
         """Take note of a checkpoint that is whole on disk; `kind` is `last`, `best` or `every`."""
         ...
 
+    def capsule(self, path: str) -> None:
+        """Take note of the folder of a failure capsule that is whole on disk."""
+        ...
+
 
 class NullLog:
     """A run log that keeps nothing: for ranks other than 0, and for tests."""
@@ -218,4 +222,7 @@ class NullLog:
         """Show nothing."""
 
     def checkpoint(self, path: str, *, kind: str) -> None:
+        """Take no note."""
+
+    def capsule(self, path: str) -> None:
         """Take no note."""

@@ -77,5 +77,18 @@ def gather_objects(value: Any) -> list[Any]:
     return values
 
 
+def share_object(value: Any) -> Any:
+    """Return rank 0's value on every rank. A collective call.
+
+    Args:
+        value: anything that pickle can carry; what other ranks give does not matter.
+    """
+    if world_size() == 1:
+        return value
+    values = [value]
+    distributed.broadcast_object_list(values, src=0)
+    return values[0]
+
+
 def _has_group() -> bool:
     return distributed.is_available() and distributed.is_initialized()

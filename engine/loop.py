@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from engine.checkpoint import CheckpointStore
-from engine.config import TrainConfig
+from engine.config import RollbackGuardConfig, TrainConfig
 from engine.contract import Batch, Draws, Evaluation, RunLog, Task
-from engine.distributed import any_over_ranks, gather_objects, is_main, world_size
+from engine.distributed import any_over_ranks, gather_objects, is_main, share_object, world_size
+from engine.faults import can_step_back, most_steps_back
 from engine.foreign import FOREIGN, adopt
 from engine.guard import TrainingDiverged
 from engine.interrupt import Interrupted, Interruption
@@ -118,12 +119,18 @@ def train(training: Training) -> None:
     if state.update == 0 and training.config.evaluate_first:
         # curves and pictures begin with the network as it starts
         log_evaluation(training, *evaluate(training))
+    if state.update == 0 and can_step_back(training.config.guard):
+        save(training)  # the first step back may be needed before the first epoch's end
     while state.epoch < training.config.epochs and not training.stands_still():
         training.task.start_epoch(state.epoch, state.network)
         changed = state.freezing.apply(state.epoch)
         training.updater.start_epoch(trains_other_parts=changed)
-        train_epoch(training)
-        finish_epoch(training)
+        try:
+            train_epoch(training)
+            finish_epoch(training)
+        except TrainingDiverged as diverged:
+            if not step_back(training, diverged):
+                raise
     if is_main() and training.store.newest_path() is None:
         save(training)  # a run that had only its last words left was gone on from
 
@@ -152,6 +159,43 @@ def train_epoch(training: Training) -> None:
             f"epoch {state.epoch} ended after {state.iteration} batches, "
             f"the task promised {training.num_batches[state.epoch]}"
         )
+
+
+def step_back(training: Training, diverged: TrainingDiverged) -> bool:
+    """Go back to the newest checkpoint, where `train.guard` says so; a collective call.
+
+    Returns:
+        Whether training can go on.
+    """
+    state, guard = training.state, training.config.guard
+    if not can_step_back(guard) or state.steps_back >= most_steps_back(guard):
+        return False
+    found = share_object(training.store.newest() if is_main() else None)
+    if found is None:
+        return False
+    # what is counted goes on counting; all else is as it was
+    patience, steps_back, lr_scale = state.patience.state_dict(), state.steps_back, state.lr_scale
+    restarts = state.draws.restarts
+    training.guard.forget()
+    state.load_state_dict(found)
+    state.patience.load_state_dict(patience)
+    state.patience.renew()
+    state.steps_back = steps_back + 1
+    if isinstance(guard, RollbackGuardConfig):
+        state.lr_scale = lr_scale * guard.lr_factor
+        change = f"learning rates times {state.lr_scale:g}"
+    else:
+        state.draws = Draws(state.draws.seed, restarts + 1)
+        change = f"random draws number {restarts + 1}"
+    name = "rolled_back" if isinstance(guard, RollbackGuardConfig) else "restarted"
+    training.log.event(
+        name,
+        f"{diverged}; back to update {state.update} with {change} "
+        f"({state.steps_back} of {most_steps_back(guard)})",
+        step=state.update,
+    )
+    save(training)  # a resumed run must not go the way that led nowhere
+    return True
 
 
 def finish_epoch(training: Training) -> None:

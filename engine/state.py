@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.config import TrainConfig
+from engine.config import StopGuardConfig, TrainConfig
 from engine.contract import Draws, Task
 from engine.devices import check_precision
 from engine.ema import Ema
+from engine.faults import Patience
 from engine.freezing import Freezing
 from engine.meters import WindowMeter
 from engine.optimizers import build_optimizer, load_optimizer
@@ -68,6 +69,9 @@ class TrainingState:
         window: sums since the last points.
         best: the best score so far.
         headline: its name; None before the first evaluation.
+        patience: counts the updates that were left out.
+        steps_back: how often training went back to a checkpoint.
+        lr_scale: times all learning rates; below 1 after steps back that lower them.
     """
 
     network: nn.Module
@@ -83,6 +87,9 @@ class TrainingState:
     window: WindowMeter = field(default_factory=WindowMeter)
     best: BestScore = field(default_factory=BestScore)
     headline: str | None = None
+    patience: Patience = field(default_factory=lambda: Patience(StopGuardConfig()))
+    steps_back: int = 0
+    lr_scale: float = 1.0
 
     @property
     def deployed(self) -> nn.Module:
@@ -110,6 +117,9 @@ class TrainingState:
             "evaluations_without_better": self.best.evaluations_without_better,
             "headline": self.headline,
             "config_digest": self.config_digest,
+            "patience": self.patience.state_dict(),
+            "steps_back": self.steps_back,
+            "lr_scale": self.lr_scale,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -136,6 +146,9 @@ class TrainingState:
             evaluations_without_better=state["evaluations_without_better"],
         )
         self.headline = state["headline"]
+        if "patience" in state:  # not in states that were written before there was any
+            self.patience.load_state_dict(state["patience"])
+            self.steps_back, self.lr_scale = state["steps_back"], state["lr_scale"]
         set_rng_state(state["rng"])
 
 
@@ -166,6 +179,7 @@ def build_state(
         freezing=Freezing(network, config.freeze),
         draws=draws,
         config_digest=config_digest,
+        patience=Patience(config.guard),
     )
     if config.compile:
         network.compile()  # in place, so that weights keep their names

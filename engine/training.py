@@ -7,16 +7,20 @@ from itertools import islice
 
 import torch
 
+from engine.capsule import CapsuleError, CapsuleStore, make_capsule
 from engine.checkpoint import CheckpointStore
 from engine.config import TrainConfig
 from engine.contract import Batch, EpochRequest, RunLog, Task
-from engine.distributed import rank, world_size
-from engine.guard import FiniteGuard
+from engine.distributed import is_main, rank, share_object, world_size
+from engine.faults import Fault
+from engine.guard import FiniteGuard, UpdateTrace
 from engine.interrupt import Interruption
 from engine.points import PointLog
 from engine.schedules import Timeline, capped_warmup, lagging_lr_factor, lr_factor
 from engine.state import TrainingState
 from engine.updater import Updater
+
+MOST_NAMED = 16
 
 
 class Training:
@@ -48,11 +52,18 @@ class Training:
     ) -> None:
         self.task, self.config, self.state = task, config, state
         self.log, self.store, self.device = log, store, device
+        self.capsules = CapsuleStore(store.directory.parent / "capsules")
         self.num_batches = tuple(num_batches)
         self.interruption = interruption or Interruption()
         self.timeline = Timeline.of([-(-n // config.accumulate) for n in num_batches])
         self.updater = Updater(task, config, state=state, device=device)
-        self.guard = FiniteGuard(seed=state.draws.seed, scales_loss=state.scaler.is_enabled())
+        self.guard = FiniteGuard(
+            seed=state.draws.seed,
+            scales_loss=state.scaler.is_enabled(),
+            config=config.guard,
+            patience=state.patience,
+            on_fault=self._take_note,
+        )
         self.points = PointLog(
             log, state, num_batches=num_batches, num_updates=self.timeline.updates, device=device
         )
@@ -63,12 +74,40 @@ class Training:
 
     def lr_factor(self) -> float:
         """Return the learning rate's factor for the next update."""
-        return self._lr_factor(
+        factor = self._lr_factor(
             self.state.update,
             timeline=self.timeline,
             schedule=self.config.schedule,
             warmup=self._warmup,
         )
+        return factor * self.state.lr_scale
+
+    def _take_note(self, fault: Fault, trace: UpdateTrace) -> None:
+        """Say that an update went wrong and what was done about it; a collective call."""
+        self._keep_capsule(fault, trace)
+        if self.config.guard.policy == "stop":
+            return  # the end of the run says it
+        name = "mended" if fault.is_mended else "left_out"
+        done = "mended with zeros" if fault.is_mended else "left out"
+        self.log.event(
+            name,
+            f"update {fault.update} (epoch {fault.epoch}, iteration {fault.iteration}) {done}: "
+            f"{fault.reason}; samples: {', '.join(fault.ids[:MOST_NAMED])}",
+            step=fault.update + 1,
+        )
+
+    def _keep_capsule(self, fault: Fault, trace: UpdateTrace) -> None:
+        """Keep what `replay` needs to make the update once more; no failure of that counts."""
+        if not share_object(self.capsules.has_room() if is_main() else False):
+            return
+        try:
+            capsule = make_capsule(
+                fault, trace, state=self.state, config=self.config, store=self.store
+            )
+            if is_main():
+                self.log.capsule(str(self.capsules.save(capsule)))
+        except CapsuleError as error:
+            self.log.event("capsule_failed", str(error), step=self.state.update)
 
     def batches_of_updates(self) -> Iterator[list[Batch]]:
         """Yield the epoch's batches that are left, as many at a time as make an update."""

@@ -94,7 +94,12 @@ def read_state_dict(weights: WeightsEnum | Path) -> dict[str, Tensor]:
         )
     try:
         content = torch.load(weights, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{weights}: cannot be read as a file of tensors: it is broken, or holds more than "
+            "tensors and plain values, which is not read for safety; save its state dict alone"
+        ) from error
+    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(f"{weights}: cannot be read as a file of tensors: {reason}") from error
     tensors = {

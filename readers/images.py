@@ -8,17 +8,16 @@ the turned picture, and `turn` does just that. H and W are height and width.
 from __future__ import annotations
 
 import hashlib
-import io
-import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image
 
+from readers.picture_header import PictureHeader, read_header
 from readers.records import DatasetError
+from readers.regular_files import LARGEST_PICTURE, read_regular
 
 # Names by which a file is taken for a picture when a folder is searched.
 IMAGE_ENDINGS = frozenset(
@@ -74,7 +73,7 @@ def read_image(path: str | Path, *, turn: int = 1) -> np.ndarray:
         frames the first is taken.
 
     Raises:
-        DatasetError: if the file cannot be read or is no picture.
+        DatasetError: if the file cannot be read, is no picture or is too large to be decoded.
     """
     return decode_image(_bytes_of(Path(path)), turn=turn, name=str(path))
 
@@ -89,12 +88,13 @@ def read_mask(path: str | Path) -> np.ndarray:
         (H, W) uint8; of 16 bits the upper 8 are kept, colours become their luminance.
 
     Raises:
-        DatasetError: if the file cannot be read or is no picture.
+        DatasetError: if the file cannot be read, is no picture or is too large to be decoded.
     """
     data = _bytes_of(Path(path))
+    _header(data, name=str(path))
     mask = _decode(data, MASK_FLAGS)
     if mask is None:
-        raise DatasetError(f"{path}: not a picture that can be decoded ({_first_bytes(data)})")
+        raise _no_picture(data, str(path))
     return mask
 
 
@@ -110,18 +110,17 @@ def decode_image(data: bytes, *, turn: int | None = None, name: str = "picture")
         (H, W, 3) uint8.
 
     Raises:
-        DatasetError: if the bytes are no picture.
+        DatasetError: if the bytes are no picture, or one that is too large to be decoded.
     """
+    header = _header(data, name=name)
     pixels = _decode(data)
     if pixels is None and data.startswith(JPEG_START):
         # From memory the decoder refuses a JPEG without its end mark; given one, it pads with
         # grey as it does for files.
         pixels = _decode(data + JPEG_END)
     if pixels is None:
-        raise DatasetError(f"{name}: not a picture that can be decoded ({_first_bytes(data)})")
-    if turn is None:
-        turn = orientation_of(data)
-    return turn_pixels(pixels, turn)
+        raise _no_picture(data, name)
+    return turn_pixels(pixels, header.orientation if turn is None else turn)
 
 
 def turn_pixels(pixels: np.ndarray, turn: int) -> np.ndarray:
@@ -154,46 +153,44 @@ def probe_image(path: str | Path) -> ImageInfo:
     decoded, to be sure that it can be.
 
     Raises:
-        DatasetError: if the file cannot be read or is no picture.
+        DatasetError: if the file cannot be read, is no picture or is too large to be decoded.
     """
     data = _bytes_of(Path(path))
     content = hashlib.sha256(data).hexdigest()
-    header = _header(data)
-    is_truncated = header is not None and _ends_early(data, header.format)
-    is_sure = header is not None and header.format in SURE_FORMATS
-    if header is not None and header.format == "PNG" and not _png_is_intact(data):
+    header = _header(data, name=str(path))
+    is_truncated = _ends_early(data, header.format)
+    is_sure = header.format in SURE_FORMATS
+    if header.format == "PNG" and not _png_is_intact(data):
         is_sure = False  # such a file ends a training hours later
-    if header is not None and is_sure and not header.is_deep and not is_truncated:
+    if is_sure and not header.is_deep and not is_truncated:
         return ImageInfo(header.width, header.height, header.orientation, content)
     pixels = decode_image(data, turn=1, name=str(path))
     return ImageInfo(
         width=pixels.shape[1],
         height=pixels.shape[0],
-        orientation=header.orientation if header is not None else 1,
+        orientation=header.orientation,
         content=content,
         is_truncated=is_truncated,
-        is_dark=header is not None and header.is_deep and int(pixels.max()) <= DARK_LIMIT,
+        is_dark=header.is_deep and int(pixels.max()) <= DARK_LIMIT,
     )
 
 
-def orientation_of(data: bytes) -> int:
-    """Return the EXIF orientation in a picture's bytes, 1 to 8; 1 where there is none."""
-    header = _header(data)
-    return 1 if header is None else header.orientation
+def _header(data: bytes, *, name: str) -> PictureHeader:
+    """Return the header; a picture whose size nobody can tell beforehand is not decoded."""
+    header = read_header(data, name=name)
+    if header is None:
+        raise _no_picture(data, name)
+    return header
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    format: str
-    width: int
-    height: int
-    orientation: int
-    is_deep: bool
+def _no_picture(data: bytes, name: str) -> DatasetError:
+    found = f"{len(data)} bytes, first ones {data[:8]!r}" if data else "the file is empty"
+    return DatasetError(f"{name}: not a picture that can be decoded ({found})")
 
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, largest=LARGEST_PICTURE)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a null byte in the name
@@ -201,63 +198,10 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _decode(data: bytes, flags: int = DECODE_FLAGS) -> np.ndarray | None:
-    if not data:
-        return None
     try:
         return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:  # more pixels than the library takes, for one
         return None
-
-
-def _first_bytes(data: bytes) -> str:
-    return f"{len(data)} bytes, first ones {data[:8]!r}" if data else "the file is empty"
-
-
-def _header(data: bytes) -> _Header | None:
-    """Return what the header says, or None for a format that the parser does not know."""
-    try:
-        with Image.open(io.BytesIO(data)) as picture:
-            exif = picture.info.get("exif", b"")
-            # OpenCV turns TIFF itself, whatever the flags, and the parser gives that size.
-            is_turned = picture.format == "TIFF" or not isinstance(exif, bytes)
-            return _Header(
-                format=str(picture.format),
-                width=picture.width,
-                height=picture.height,
-                orientation=1 if is_turned else _exif_orientation(exif),
-                is_deep=picture.format in ("PNG", "TIFF") and _is_deep(data, picture),
-            )
-    except (OSError, ValueError, SyntaxError, KeyError, IndexError, struct.error):
-        return None
-    except Image.DecompressionBombError:  # decoding says whether it can be used
-        return None
-
-
-def _is_deep(data: bytes, picture: Image.Image) -> bool:
-    if picture.format == "PNG":
-        return len(data) > 24 and data[24] == 16  # bit depth in IHDR
-    bits = getattr(picture, "tag_v2", {}).get(258, 8)  # BitsPerSample
-    return max(bits if isinstance(bits, tuple) else (bits,)) > 8
-
-
-def _exif_orientation(exif: bytes) -> int:
-    """Return tag 0x0112 of the first directory; 1 where it is absent, broken or meaningless."""
-    tiff = exif.removeprefix(b"Exif\x00\x00")
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None:
-        return 1
-    try:
-        (start,) = struct.unpack_from(order + "I", tiff, 4)
-        (entries,) = struct.unpack_from(order + "H", tiff, start)
-        for entry in range(entries):
-            at = start + 2 + 12 * entry
-            tag, kind, _ = struct.unpack_from(order + "HHI", tiff, at)
-            if tag == 0x0112:
-                (value,) = struct.unpack_from(order + ("I" if kind == 4 else "H"), tiff, at + 8)
-                return value if value in range(1, 9) else 1
-    except struct.error:
-        return 1
-    return 1
 
 
 def _ends_early(data: bytes, kind: str) -> bool:

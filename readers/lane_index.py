@@ -25,6 +25,7 @@ from readers.arrow_index import (
 )
 from readers.lane_records import ImageLanes
 from readers.records import DatasetError
+from readers.regular_files import read_regular
 
 FORMAT = "sightflow-image-lanes-1"
 
@@ -241,7 +242,7 @@ def _content_of(mask: str | None) -> str:
     if mask is None:
         return ""
     try:
-        return hashlib.sha256(Path(mask).read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(Path(mask))).hexdigest()
     except OSError as error:
         raise DatasetError(f"{mask}: cannot be read: {error.strerror or error}") from error
 

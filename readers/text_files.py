@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from readers.records import DatasetError
+from readers.regular_files import read_regular
 
 
 def read_text(path: Path) -> str:
@@ -16,7 +17,7 @@ def read_text(path: Path) -> str:
         DatasetError: if it cannot be read or is not UTF-8.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_regular(path).decode("utf-8-sig")
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

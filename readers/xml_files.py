@@ -8,6 +8,7 @@ from typing import Any
 from xml.parsers import expat
 
 from readers.records import DatasetError
+from readers.regular_files import read_regular
 
 
 def walk_xml(
@@ -30,7 +31,7 @@ def walk_xml(
         DatasetError: if it cannot be read, is no XML, or declares an entity, with the line.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         raise
     except OSError as error:

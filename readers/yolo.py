@@ -20,6 +20,7 @@ from readers.checked_boxes import PictureEntry, checked_records
 from readers.findings import FindingLog
 from readers.pictures import Size
 from readers.records import ImageBoxes, ImageBoxesSet
+from readers.regular_files import read_regular_text
 from readers.yolo_sources import YoloPictures, find_pictures, label_path
 
 COLUMNS = 5
@@ -164,7 +165,7 @@ class _LabelFile:
 
     def _lines(self) -> list[str] | None:
         try:
-            return self.path.read_text(encoding="utf-8-sig").split("\n")
+            return read_regular_text(self.path).split("\n")
         except FileNotFoundError:
             code, message, action = "no-label-file", "there is no label file", "taken as background"
         except OSError as error:

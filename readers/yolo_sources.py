@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from readers.images import IMAGE_ENDINGS
+from readers.plain_yaml import load_plain_yaml
 from readers.records import DatasetError
+from readers.regular_files import read_regular_text
 
 SPLITS = ("train", "val", "test")
 
@@ -100,7 +102,7 @@ def _from_yaml(path: Path, *, split: str | None, given: list[str] | None) -> Yol
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        content = load_plain_yaml(read_regular_text(path))
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -130,8 +132,19 @@ def _resolve(entry: str, path: Path, root: Path) -> Path:
     places = [root / entry, path.parent / entry, path.parent / entry.removeprefix("../")]
     for place in places:
         if place.exists():
-            return place.absolute()
+            return _checked_source(place.absolute(), entry, path)
     raise DatasetError(f"{path}: `{entry}` is neither a folder nor a list file ({places[0]})")
+
+
+def _checked_source(source: Path, entry: str, path: Path) -> Path:
+    """Return a folder or list file; one that is called otherwise is none.
+
+    Names of pictures that are missing are quoted in the report, so that a set from elsewhere could
+    have any file of this machine (`/etc/passwd`, a link to a key) told there.
+    """
+    if not source.is_dir() and source.resolve().suffix.lower() != ".txt":
+        raise DatasetError(f"{path}: `{entry}` is no folder, and a list file ends in .txt")
+    return source
 
 
 def _as_list(entry: Any) -> list[Any]:
@@ -148,7 +161,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[Path, str]]:
 def _of_list(path: Path, root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the pictures that a text file lists; names count from its folder, else from root."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_regular_text(path).split("\n")
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -168,7 +181,7 @@ def _given_names(names: str | Sequence[str] | None, base: Path) -> list[str] | N
         return None if names is None else list(names)
     path = base / names
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_regular_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path}: class names cannot be read: {error}") from error
     listed = [line.strip() for line in lines if line.strip()]

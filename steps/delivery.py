@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from steps.secrets import without_secrets
 from steps.spool import Record, Spool, clear_status, read_status
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _is_refused(error: Exception) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = without_secrets(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from steps.secrets import without_secrets
+
 if TYPE_CHECKING:
     from steps.run_handle import RunHandle
 
@@ -42,6 +44,7 @@ def tell_unopened_run(reason: str, *, exit_code: int, status: str = "FAILED") ->
         return
     import mlflow
 
+    reason = without_secrets(reason)
     tags = {
         "failure": reason,
         "exit_code": str(exit_code),

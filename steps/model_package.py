@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steps.secrets import without_user_info
+
 if TYPE_CHECKING:
     import torch
     from mlflow.entities import LoggedModel
@@ -141,7 +143,7 @@ def write_model_files(deployable: Deployable, folder: Path) -> ModelFiles:
         for key, tensor in deployable.network_state.items()
     }
     save_file(state, files.weights)
-    files.config.write_text(deployable.config_text, encoding="utf-8")
+    files.config.write_text(without_user_info(deployable.config_text), encoding="utf-8")
     classes = {"names": list(deployable.class_names), "ids": [int(i) for i in deployable.class_ids]}
     files.classes.write_text(json.dumps(classes, indent=1) + "\n", encoding="utf-8")
     return files

@@ -18,6 +18,7 @@ import click
 
 from steps.experiment import PROJECT_FOLDER, load
 from steps.joined_run import tell_unopened_run
+from steps.secrets import without_secrets
 
 __all__ = [
     "DIVERGED",
@@ -70,6 +71,8 @@ class StepCommand(click.Command):
         # read when torch is imported: threads that spin while they wait make a training several
         # times slower as soon as anything else wants the cores
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        # read when OpenCV is imported: should a header lie, its decoders have a limit as well
+        os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(2**28))
         if os.environ.get("MLFLOW_RUN_ID"):
             # until the run is opened and takes over, nobody else would end it
             signal.signal(signal.SIGTERM, _end_unopened_run)
@@ -180,7 +183,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     # the statement and the link that SQLAlchemy adds to its errors help nobody who runs a step
-    return _SQL_ASIDES.split(str(error))[0] or type(error).__name__
+    text = _SQL_ASIDES.split(str(error))[0] or type(error).__name__
+    return without_secrets(text)  # MLflow's errors name the server with user and password
 
 
 def _none_if_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from steps.model_package import (
     CLASSES_FILE,
@@ -73,10 +72,8 @@ def _fetch(source: str, folder: Path) -> ModelFiles:
 
 def _from_checkpoint(path: Path, *, config: str, device: torch.device) -> Predictor:
     """Read the deployable weights of a training state."""
-    import yaml
-
     from engine.checkpoint import CheckpointStore
-    from steps.serving import build_predictor
+    from steps.serving import build_predictor, read_classes, read_experiment
 
     state = CheckpointStore(path.parent).load(path)
     weights = state.get(state.get("deploy", "network"))
@@ -86,8 +83,8 @@ def _from_checkpoint(path: Path, *, config: str, device: torch.device) -> Predic
     classes_path = _beside(path, CLASSES_FILE, "the train step writes it; copy it there")
     return build_predictor(
         weights,
-        yaml.safe_load(config_path.read_text(encoding="utf-8-sig")),
-        _read_classes(classes_path),
+        read_experiment(config_path),
+        read_classes(classes_path),
         device=device,
     )
 
@@ -99,10 +96,3 @@ def _beside(path: Path, name: str, advice: str) -> Path:
         if place.is_file():
             return place
     raise UnknownModelError(f"{path}: no {name} beside it or in the folder above; {advice}")
-
-
-def _read_classes(path: Path) -> dict[str, Any]:
-    classes = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(classes, dict) or not {"names", "ids"} <= set(classes):
-        raise UnknownModelError(f"{path}: holds no class table (`names` and `ids`)")
-    return classes

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -106,7 +106,7 @@ class PredictionFiles:
         """Write a drawn picture, (H, W, 3) uint8 RGB, under the picture's own name."""
         import cv2
 
-        target = self.folder / DRAWN_FOLDER / path
+        target = self._inside(f"{DRAWN_FOLDER}/{path}")
         if target.suffix.lower() not in _DRAWN_ENDINGS:
             target = target.with_name(target.name + ".jpg")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ class PredictionFiles:
 
     def _open(self, name: str) -> TextIO:
         if name not in self._shared:
-            path = self.folder / f"{name}.part"
+            path = self._inside(f"{name}.part")
             # the csv module ends lines itself
             file = path.open("w", encoding="utf-8", newline="" if name == TABLE else None)
             self._shared[name] = self._open_files.enter_context(file)
@@ -129,13 +129,20 @@ class PredictionFiles:
 
     def _write(self, name: str, text: str) -> None:
         """Write a file of one answer; of two pictures that differ in their endings, the first."""
-        path = self.folder / name
+        path = self._inside(name)
         if path.exists():
             logger.warning("%s: is there already, of a picture of the same name; kept", path)
             return
         self._note(f"{Path(name).parts[0]}/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+    def _inside(self, name: str) -> Path:
+        """Return where a file goes whose name comes from what is predicted on."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise OutputError(f"{name!r}: would be written outside of {self.folder}")
+        return self.folder / path
 
     def _note(self, name: str) -> None:
         if name not in self.further:

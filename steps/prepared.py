@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # beside the indexes: the data that they were made from
 DATA_FILE = "data.json"
+# it becomes a folder's name, and may come from a tag of a store that others write to
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class PreparedError(Exception):
@@ -63,6 +66,8 @@ def prepared_index(
     """
     runs = working_folder() / "runs"
     if prepare_run:
+        if not _RUN_ID.fullmatch(prepare_run):
+            raise PreparedError(f"prepare run {prepare_run!r}: this is no run's id")
         is_here = any((runs / prepare_run / "index").glob("*.arrow"))
         folder = runs / prepare_run / "index" if is_here else _fetch(prepare_run, runs / run_id)
         if _is_of(loaded, folder):

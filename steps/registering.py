@@ -105,7 +105,8 @@ def experiment_of_run(run_id: str, overrides: str) -> Loaded:
             raise ScoresError(
                 f"run {run_id}: its config.yaml cannot be read ({error}); give --config"
             ) from error
-        return load(Path(path), overrides)
+        # resolved already; the file of a shared store must not ask for this machine's variables
+        return load(Path(path), overrides, environ={})
 
 
 def _kept_config(client: MlflowClient, run_id: str) -> str:

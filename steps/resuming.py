@@ -14,6 +14,7 @@ from steps.experiment import PROJECT_FOLDER, Loaded, load
 from steps.options import working_folder
 from steps.provenance import is_process_alive, process_tags
 from steps.registering import experiment_of_run
+from steps.tracking_store import without_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -129,7 +130,7 @@ def _run(client: MlflowClient, run_id: str) -> Run:
         run = client.get_run(run_id)
     except MlflowException as error:
         raise ResumeError(
-            f"resume={run_id!r}: no such run in {client.tracking_uri}; "
+            f"resume={run_id!r}: no such run in {without_credentials(client.tracking_uri)}; "
             "give a train run's id, or auto"
         ) from error
     step = run.data.tags.get("step", "unknown")

@@ -16,6 +16,7 @@ from engine.interrupt import Interrupted
 from steps.delivery import now_ms
 from steps.options import exit_code_of
 from steps.run_log import MlflowRunLog
+from steps.secrets import without_secrets
 from steps.spool import clear_status, write_status
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _end_in_store(status: str) -> bool:
     try:
         mlflow.end_run(status)
     except Exception as error:  # the reason of the end must not be hidden by this one
-        logger.warning("the run's status could not be set: %s", error)
+        logger.warning("the run's status could not be set: %s", without_secrets(str(error)))
         return False
     finally:
         for name, value in before.items():

@@ -11,6 +11,7 @@ from steps import descriptions
 from steps.history import earlier_pictures, earlier_points
 from steps.options import working_folder
 from steps.run_log import MlflowRunLog
+from steps.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -127,9 +128,10 @@ class RunHandle:
                 self.artifact(file, "/".join(parts))
 
     def content(self, data: bytes | str, artifact: str) -> None:
-        """Queue content as an artifact."""
+        """Queue content as an artifact; a text without the environment's secrets."""
         if isinstance(self.log, MlflowRunLog):
-            self.log.content(data.encode() if isinstance(data, str) else data, artifact)
+            text = without_secrets(data) if isinstance(data, str) else ""
+            self.log.content(text.encode() if isinstance(data, str) else data, artifact)
 
     def json(self, value: Any, artifact: str) -> None:
         """Queue a value as a JSON artifact."""

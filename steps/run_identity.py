@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from steps.secrets import masked, without_secrets
 from steps.tracking_store import (
     StoreError,
     find_experiment,
@@ -78,8 +79,8 @@ def join_or_make_run(
         parent_id = _parent_id(own)
         parent = client.get_run(parent_id) if parent_id else None
         token = _token(parent)
-        tags = {"step": step, "pipeline": token, **tags}
-        name = run_name or _kept_name(own) or _made_name(step, token, loaded)
+        tags = masked({"step": step, "pipeline": token, **_cleaned(own), **tags})
+        name = without_secrets(run_name or _kept_name(own) or _made_name(step, token, loaded))
         if own is not None:
             run = mlflow.start_run(
                 run_id=own_id, run_name=name, tags=tags, log_system_metrics=False
@@ -93,7 +94,7 @@ def join_or_make_run(
                 log_system_metrics=False,
             )
     except mlflow.MlflowException as error:
-        message = str(error).splitlines()[0]
+        message = without_secrets(str(error).splitlines()[0])
         raise StoreError(f"{without_credentials(uri)}: no run can be opened: {message}") from error
     is_in_pipeline = parent is not None and parent.data.tags.get("step") == PIPELINE_STEP
     return RunIdentity(
@@ -105,6 +106,16 @@ def join_or_make_run(
         params=dict(run.data.params),
         client=client,
     )
+
+
+def _cleaned(own: Run | None) -> dict[str, str]:
+    """Return the tags of MLflow's own that hold a secret: a repository's address with a token."""
+    known = {} if own is None else own.data.tags
+    return {
+        key: value
+        for key, value in known.items()
+        if key.startswith("mlflow.source.") and without_secrets(value) != value
+    }
 
 
 def _experiment_id(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from steps.delivery import Delivery, now_ms
 from steps.file_queue import FileQueue
 from steps.picture_files import encoded_picture
+from steps.secrets import masked, without_secrets
 from steps.sender import Repeat, Sender
 from steps.spool import Record, Spool, SpoolInfo, point_record
 
@@ -111,12 +112,14 @@ class MlflowRunLog:
             self._picture_queue.append((name, picture.copy(), step, time_ms))
 
     def event(self, name: str, message: str, *, step: int) -> None:
-        """Record something rare: a line in the log and in `events`, a count `guard/<name>`."""
+        """Record something rare: in the log, in `events`, as a count in metric and tag."""
+        message = without_secrets(message)
         self.events.append(f"update {step}, {name}: {message}")
         logger.warning("%s (update %d): %s", name, step, message)
         self._event_counts[name] = self._event_counts.get(name, 0) + 1
         self._own.spool.append({"t": now_ms(), "s": step, "event": name, "message": message})
         self.metrics({f"guard/{name}": self._event_counts[name]}, step=step)
+        self.tags({f"guard.{name}": str(self._event_counts[name])})
 
     def progress(self, progress: Progress) -> None:
         """Show where training stands."""
@@ -136,6 +139,24 @@ class MlflowRunLog:
         self._own.files.add_link(source, artifact, not_before=not_before)
         self._sender.wake()
 
+    def capsule(self, path: str) -> None:
+        """Queue a capsule's files as `capsules/<name>/`, with the experiment that it belongs to.
+
+        The files that the train step leaves beside its checkpoints make the folder one that
+        `replay` can use alone.
+        """
+        folder = Path(path)
+        target = f"capsules/{folder.name}"
+        for file in sorted(folder.iterdir()):
+            self._own.files.add_link(file, f"{target}/{file.name}", not_before=0.0)
+        for name in ("config.yaml", "classes.json"):
+            beside = folder.parent.parent / name
+            if beside.is_file():
+                self._own.files.add_copy(beside, f"{target}/{name}")
+        self.tags({"capsule": target})
+        logger.warning("what went wrong is kept in %s; see it by the entry point replay", folder)
+        self._sender.wake()
+
     # what the steps call
 
     def scores(
@@ -150,17 +171,17 @@ class MlflowRunLog:
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Set tags; the last value of a key counts."""
-        self._own.spool.append({"t": now_ms(), "tags": dict(values)})
+        self._own.spool.append({"t": now_ms(), "tags": masked(values)})
 
     def params(self, values: Mapping[str, str]) -> None:
         """Log params that the run does not have yet."""
-        items = list(values.items())
+        items = list(masked(values).items())
         for start in range(0, len(items), 100):
             self._own.spool.append({"t": now_ms(), "params": dict(items[start : start + 100])})
 
     def dataset(self, values: Record) -> None:
         """Log a data set: name, digest, source, context (`train`, `val`, `test`), profile."""
-        self._own.spool.append({"t": now_ms(), "dataset": dict(values)})
+        self._own.spool.append({"t": now_ms(), "dataset": masked(values)})
 
     def artifact(self, path: Path, artifact: str) -> None:
         """Queue a copy of a file under the given artifact path."""

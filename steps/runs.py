@@ -23,6 +23,7 @@ from steps.run_end import Ending
 from steps.run_handle import RunHandle
 from steps.run_identity import RunIdentity, join_or_make_run
 from steps.run_log import Channel, MlflowRunLog
+from steps.secrets import without_user_info
 from steps.spool import SpoolInfo
 from steps.system_metrics import SystemMetrics
 from steps.tracking_store import without_credentials
@@ -139,7 +140,8 @@ def _introduce(handle: RunHandle, loaded: Loaded | None, code: GitState | None) 
         handle.content(code.diff, "git.diff.txt")
     handle.content(environment_text(loaded), "environment.txt")
     if loaded is not None:
-        handle.content(loaded.text, "config.yaml")
+        # as bytes: a resumed training reads it, and a word of it may be somebody's password
+        handle.content(without_user_info(loaded.text).encode(), "config.yaml")
         if handle.step == TRAINING_STEP:
             first = {key: loaded.flat[key] for key in FIRST_PARAMS if key in loaded.flat}
             handle.params({**first, **loaded.flat})

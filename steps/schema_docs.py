@@ -42,6 +42,7 @@ In a file:
   Sections are merged key by key, lists and single values replace. Where this file picks another
   kind (`optimizer.name`), the other file's keys of that section are dropped.
 - `${NAME}` and `${NAME:-default}` are environment variables; `$${` stands for `${` itself.
+  One with a secret's name (`HF_TOKEN`) is refused: a configuration is recorded on every run.
 - Relative paths count from the folder of the file that holds them; `~` is the home folder.
 - `1e-3` is a number. Only `true` and `false` are booleans; `off`, `no` and dates are text.
 

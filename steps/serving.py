@@ -26,7 +26,9 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from readers.images import decode_image
+from readers.plain_yaml import load_plain_yaml
 from readers.records import DatasetError
+from readers.regular_files import LARGEST_PICTURE, read_regular
 from tasks.catalogue import PREDICTORS
 from tasks.predictor import ModelError, Predictor
 
@@ -46,14 +48,47 @@ def load_predictor(
         device: where the network runs; None: as `serving_device` says.
 
     Raises:
-        ModelError: if the files do not fit together.
+        ModelError: if a file cannot be read, or they do not fit together.
     """
-    return build_predictor(
-        load_file(weights),
-        yaml.safe_load(config.read_text(encoding="utf-8")),
-        json.loads(classes.read_text(encoding="utf-8")),
-        device=device,
-    )
+    try:
+        state = load_file(weights)
+    except Exception as error:  # the library's own class is not exported
+        raise ModelError(f"{weights}: not a readable safetensors file: {error}") from error
+    return build_predictor(state, read_experiment(config), read_classes(classes), device=device)
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """Return the resolved experiment in a YAML file, as plain data.
+
+    Raises:
+        ModelError: if it is no such file.
+    """
+    try:
+        experiment = load_plain_yaml(path.read_text(encoding="utf-8-sig"))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ModelError(f"{path}: not the YAML of an experiment: {_first_line(error)}") from error
+    if not isinstance(experiment, dict):
+        raise ModelError(f"{path}: holds no experiment")
+    return experiment
+
+
+def read_classes(path: Path) -> dict[str, Any]:
+    """Return the class table in a JSON file.
+
+    Raises:
+        ModelError: if it holds no `names` and `ids`.
+    """
+    try:
+        classes = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not JSON: {error}") from error
+    if not isinstance(classes, dict) or not {"names", "ids"} <= set(classes):
+        raise ModelError(f"{path}: holds no class table (`names` and `ids`)")
+    return classes
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def build_predictor(
@@ -118,7 +153,7 @@ def open_picture(value: Any, *, where: str) -> np.ndarray:
         return value
     try:
         if isinstance(value, Path):
-            value = value.read_bytes()
+            value = read_regular(value, largest=LARGEST_PICTURE)
         if isinstance(value, str):
             value = _decode_base64(value, where=where)
         if isinstance(value, bytes | bytearray | memoryview):
@@ -163,13 +198,13 @@ class ServedModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         threshold = float((params or {}).get("score_threshold", DEFAULT_SCORE_THRESHOLD))
         if not 0 <= threshold <= 1:
             raise _invalid(f"score_threshold is {threshold}; a number from 0 to 1 is right")
-        pictures = [
-            open_picture(value, where=f"row {row}")
-            for row, value in enumerate(_picture_values(model_input))
-        ]
-        # one by one: an answer must not depend on which other pictures were asked for with it
+        # one by one: an answer must not depend on which other pictures were asked for with it, and
+        # a small request may hold pictures that fill the memory together
         return [
-            self.predictor.predict([picture], score_threshold=threshold)[0] for picture in pictures
+            self.predictor.predict(
+                [open_picture(value, where=f"row {row}")], score_threshold=threshold
+            )[0]
+            for row, value in enumerate(_picture_values(model_input))
         ]
 
 

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 ALL_RUNS = "all"
 # files refused in a row after which the store counts as away
 _MOST_REFUSED = 3
+_CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH")
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,12 @@ def _client(info: SpoolInfo) -> MlflowClient:
 
     asked = use_tracking_store()
     uri = asked if without_credentials(asked) == info.tracking_uri else info.tracking_uri
+    if uri != asked and any(os.environ.get(name) for name in _CREDENTIALS):
+        # MLflow sends them to whichever server it talks to
+        raise StoreAwayError(
+            f"it goes to {uri}, and the credentials in the environment are for "
+            f"{without_credentials(asked)}; set MLFLOW_TRACKING_URI={uri} if they are right there"
+        )
     os.environ["MLFLOW_TRACKING_URI"] = uri
     try:
         return open_client(uri)

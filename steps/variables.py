@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from steps.secrets import is_secret_name
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXPRESSION = re.compile(r"\$\$\{|\$\{([^}\n]*)(\}?)")
 _BRACED = re.compile(r"\$\{[^}\n]*\}")
@@ -32,7 +34,8 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with its variables replaced; what they hold is not expanded again.
 
     Raises:
-        ValueError: if a variable is not set and has no default, or the braces hold no name.
+        ValueError: if a variable is not set and has no default, the braces hold no name, or one
+            of a secret.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -43,6 +46,11 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
             raise ValueError(
                 f"{match[0]} is not allowed: write ${{NAME}} or ${{NAME:-default}}, or $${{ for "
                 "the characters themselves"
+            )
+        if is_secret_name(name):
+            raise ValueError(
+                f"{match[0]} is not allowed: by its name it is a secret, and a configuration is "
+                "recorded on every run"
             )
         if has_default:
             return environ.get(name) or default

@@ -60,8 +60,25 @@ class VideoReader:
         self._capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
         if not path.is_file() or not self._capture.isOpened():
             raise VideoError(f"{path}: not a video that can be decoded")
+        self._check_size()
         fps = float(self._capture.get(cv2.CAP_PROP_FPS))
         self.fps = fps if 0 < fps < 1000 else FALLBACK_FPS
+
+    def _check_size(self) -> None:
+        """Refuse a video whose frames are too large, before the first one is decoded."""
+        import cv2
+
+        from readers.picture_header import check_size
+        from readers.records import DatasetError
+
+        width, height = (
+            int(self._capture.get(side))
+            for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
+        )
+        try:
+            check_size(width, height, name=str(self.path))
+        except DatasetError as error:
+            raise VideoError(str(error)) from error
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield the frames in order.

@@ -24,7 +24,7 @@ ALLOWED = {
 OWNERS = {
     "click": ("steps.",),
     "mlflow": ("steps.",),
-    "yaml": ("steps.", "readers.yolo"),
+    "yaml": ("steps.", "readers.yolo", "readers.plain_yaml"),
     "pydantic": ("steps.", ".config"),
     "pyarrow": ("steps.", "readers.index", "readers.arrow_index", "readers.lane_index"),
     "torch": ("engine.", "models.", "tasks.", "steps."),

@@ -28,6 +28,7 @@ class ListLog(NullLog):
         self.events: list[tuple[str, str, int]] = []
         self.states: list[Any] = []
         self.files: list[tuple[str, str]] = []
+        self.capsules: list[str] = []
 
     def metrics(self, values: Mapping[str, float], *, step: int) -> None:
         self.points.append((step, dict(values)))
@@ -43,6 +44,9 @@ class ListLog(NullLog):
 
     def checkpoint(self, path: str, *, kind: str) -> None:
         self.files.append((Path(path).name, kind))
+
+    def capsule(self, path: str) -> None:
+        self.capsules.append(path)
 
     def untimed(self, *, after: int = -1) -> list[tuple[int, dict[str, float]]]:
         """The points of later steps, without what no two runs have in common."""
