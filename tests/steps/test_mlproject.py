@@ -26,8 +26,9 @@ def test_every_parameter_has_a_default_and_reaches_its_option(name):
 @pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_command_has_the_options_that_mlproject_passes(name):
     entry = ENTRY_POINTS[name]
-    assert entry["command"].startswith(f"python -m steps.{name} ")
-    command = importlib.import_module(f"steps.{name}").main
+    module = f"steps.{name.replace('-', '_')}"
+    assert entry["command"].startswith(f"python -m {module} ")
+    command = importlib.import_module(module).main
     assert isinstance(command, click.Command)
     options = {flag for parameter in command.params for flag in parameter.opts}
     assert {f"--{key.replace('_', '-')}" for key in entry["parameters"]} <= options
@@ -45,6 +46,6 @@ def test_no_parameter_bears_the_name_of_a_configuration_key():
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_every_option_has_help(name):
-    command = importlib.import_module(f"steps.{name}").main
+    command = importlib.import_module(f"steps.{name.replace('-', '_')}").main
     assert command.help
     assert all(getattr(parameter, "help", None) for parameter in command.params)
