@@ -24,9 +24,17 @@ from steps.options import config_option, device_option, set_option, show_option,
     metavar="FILE",
     help="Weights to score in place of a train run's: ours, or a state dict of the same network.",
 )
+@click.option(
+    "--results",
+    default="",
+    metavar="FOLDER",
+    help="Lanes that any program found, scored in place of a network's; --config is needed.",
+)
 @show_option
-def main(config: str | None, overrides: str, device: str, train_run: str, checkpoint: str) -> None:
-    """Score a trained network on the experiment's split.
+def main(
+    config: str | None, overrides: str, device: str, train_run: str, checkpoint: str, results: str
+) -> None:
+    """Score a trained network, or another program's results, on the experiment's split.
 
     Leaves the scores, a table with a row per picture, plots and the worst pictures on the run.
     """
@@ -34,7 +42,14 @@ def main(config: str | None, overrides: str, device: str, train_run: str, checkp
         load(config, overrides)  # a wrong file is told before the slow imports
     from steps.evaluating import evaluate
 
-    outcome = evaluate(config, overrides, device=device, train_run=train_run, checkpoint=checkpoint)
+    outcome = evaluate(
+        config,
+        overrides,
+        device=device,
+        train_run=train_run,
+        checkpoint=checkpoint,
+        results=results,
+    )
     click.echo(outcome)
 
 

@@ -1,10 +1,10 @@
-"""What the evaluate step does: the packed weights of a training are scored on a split."""
+"""What the evaluate step does: packed weights, or result files, are scored on a split."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,20 @@ if TYPE_CHECKING:
     from tasks.predictor import Predictor
 
 
+# what a split gets of a task: its evaluation
+Scoring = Callable[[Any, str], "Evaluation"]
+
+
 def evaluate(
-    config: str | None, overrides: str, *, device: str, train_run: str, checkpoint: str
+    config: str | None,
+    overrides: str,
+    *,
+    device: str,
+    train_run: str = "",
+    checkpoint: str = "",
+    results: str = "",
 ) -> str:
-    """Score a trained network in a run of its own; return one line for the person.
+    """Score a trained network, or results, in a run of its own; return one line for the person.
 
     The weights are those of the logged model, loaded as a server loads them: what is scored is
     what would be registered.
@@ -38,24 +48,58 @@ def evaluate(
         config: YAML of the experiment; None: the train run's own.
         overrides: values in place of the file's.
         device: auto, cpu, cuda or cuda:N.
-        train_run: a train run that ended well, or empty with `checkpoint`.
+        train_run: a train run that ended well; one of this and the next two is given.
         checkpoint: file of weights in place of a train run.
+        results: folder or file of results in place of a network, for tasks that have such.
     """
-    if bool(train_run) == bool(checkpoint):
+    if [bool(train_run), bool(checkpoint), bool(results)].count(True) != 1:
         raise click.UsageError(
-            "give either --train-run (a train run's id) or --checkpoint (a file)"
+            "give one of --train-run (a train run's id), --checkpoint (a file) and --results "
+            "(result files of any program)"
         )
+    if results:
+        return _evaluate_results(config, overrides, path=Path(results).expanduser().absolute())
     client = open_client(use_tracking_store())
     loaded = _experiment(config, overrides, train_run=train_run)
     torch_device = find_device(device)
     tags = {"train_run": train_run} if train_run else {}
     with open_run("evaluate", loaded, tags=tags) as run:
-        predictor, model_id = _predictor(train_run, checkpoint, config or "", device=torch_device)
+        predictor, model_id = _predictor(
+            train_run, checkpoint, config or "", overrides, device=torch_device
+        )
         prepare_run = "" if config or not train_run else _prepare_run(client, train_run)
         index = prepared_index(
             loaded, prepare_run=prepare_run, run_id=run.run_id, is_inherited=True
         )
-        return _score(run, loaded, predictor, index=index, model_id=model_id)
+
+        def score(task: Any, split: str) -> Evaluation:
+            device = predictor.device
+            return task.evaluate(predictor.network, split, device=device, detail=True)
+
+        return _score(run, loaded, score, index=index, model_id=model_id)
+
+
+def _evaluate_results(config: str | None, overrides: str, *, path: Path) -> str:
+    from tasks.catalogue import SCORES_RESULTS
+
+    if not config:
+        raise click.UsageError("--results needs --config: the experiment whose split they are of")
+    loaded = load(config, overrides)
+    if loaded.experiment.task not in SCORES_RESULTS:
+        raise click.UsageError(
+            f"--results: the task {loaded.experiment.task} reads no result files; "
+            f"{', '.join(SCORES_RESULTS)} does"
+        )
+    if not path.exists():
+        raise click.UsageError(f"--results: {path}: no such folder or file")
+    use_tracking_store()
+    with open_run("evaluate", loaded, tags={"results": str(path)}) as run:
+        index = prepared_index(loaded, prepare_run="", run_id=run.run_id)
+
+        def score(task: Any, split: str) -> Evaluation:
+            return task.evaluate_results(path, split, detail=True)
+
+        return _score(run, loaded, score, index=index, model_id="")
 
 
 def _experiment(config: str | None, overrides: str, *, train_run: str) -> Loaded:
@@ -69,25 +113,25 @@ def _prepare_run(client: MlflowClient, train_run: str) -> str:
 
 
 def _predictor(
-    train_run: str, checkpoint: str, config: str, *, device: Any
+    train_run: str, checkpoint: str, config: str, overrides: str, *, device: Any
 ) -> tuple[Predictor, str]:
     """Return the network as it would be served, and its model's id (empty for a file)."""
     from steps.model_package import model_of_run
     from steps.prediction_source import open_source
 
     if checkpoint:
-        return open_source(checkpoint, config=config, device=device), ""
+        return open_source(checkpoint, config=config, overrides=overrides, device=device), ""
     model_id = model_of_run(train_run)
     return open_source(f"models:/{model_id}", config="", device=device), model_id
 
 
-def _score(run: RunHandle, loaded: Loaded, predictor: Any, *, index: Path, model_id: str) -> str:
+def _score(run: RunHandle, loaded: Loaded, score: Scoring, *, index: Path, model_id: str) -> str:
     experiment = loaded.experiment
     wiring = wiring_of(loaded)
     split = experiment.evaluate.split
     splits = wiring.summarise(experiment, index=index)
     task = wiring.build_task(experiment, index=index)
-    evaluation = task.evaluate(predictor.network, split, device=predictor.device, detail=True)
+    evaluation = score(task, split)
     name = dataset_name(experiment.name, split)
     digest = dataset_digest(splits, split)
     prefix = split.replace("+", "-")
@@ -99,9 +143,9 @@ def _score(run: RunHandle, loaded: Loaded, predictor: Any, *, index: Path, model
     for artifact, content in evaluation.files.items():
         run.content(content, artifact)
     headline = evaluation.headline
-    score = evaluation.scores[headline]
+    value = evaluation.scores[headline]
     rows = {key: f"{value:.4f}" for key, value in evaluation.scores.items()}
-    verdict = f"{split} {headline} {score:.3f} on {name} ({digest})"
+    verdict = f"{split} {headline} {value:.3f} on {name} ({digest})"
     run.describe(verdict, rows)
     return f"Evaluated: {verdict}; run {run.run_id}."
 

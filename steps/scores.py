@@ -67,7 +67,8 @@ def scored_run(client: MlflowClient, run_id: str) -> Scored:
     if tags.get("step") != "evaluate" or lacking:
         raise ScoresError(
             f"run {run_id} is no evaluation of a logged model (step {tags.get('step', 'unknown')!r}"
-            f"{', lacks tag ' + ', '.join(lacking) if lacking else ''}); give an evaluate run"
+            f"{', lacks tag ' + ', '.join(lacking) if lacking else ''}); "
+            "give an evaluate run of a train run"
         )
     if run.info.status in ("FAILED", "KILLED"):
         raise ScoresError(f"evaluate run {run_id} ended as {run.info.status}; evaluate again")

@@ -68,6 +68,8 @@ def _lanes() -> Wiring:
 
 
 TASKS: Mapping[str, Callable[[], Wiring]] = {"detection": _detection, "lanes": _lanes}
+# tasks with `evaluate_results`, which scores files that any program wrote
+SCORES_RESULTS = ("lanes",)
 
 
 def _detection_predictor() -> PredictorBuilder:
@@ -86,3 +88,6 @@ PREDICTORS: Mapping[str, Callable[[], PredictorBuilder]] = {
     "detection": _detection_predictor,
     "lanes": _lanes_predictor,
 }
+
+# Tasks whose predictors know everything from the experiment; those of others need the class table.
+WITHOUT_CLASSES = frozenset({"lanes"})

@@ -17,7 +17,7 @@ from tasks.lanes.f1_metric import MatchCounts, Overlap, count_matches, precision
 from tasks.lanes.formats import SAME_ROW, TUSIMPLE_ABSENT, tusimple_lanes
 from tasks.lanes.grid import scaled_lanes
 from tasks.lanes.intervals import Canvas
-from tasks.lanes.tusimple_metric import mean_scores, score_frame
+from tasks.lanes.tusimple_metric import Table, mean_scores, score_frame
 
 LOG = logging.getLogger(__name__)
 # CULane draws lines of 30 px on pictures of 1640
@@ -78,6 +78,7 @@ def score_frames(
     frame: tuple[int, int],
     metric: TusimpleMetricConfig | F1MetricConfig,
     jobs: int = 0,
+    at_rows: Sequence[Table] | None = None,
 ) -> LaneResult:
     """Return the scores of the lanes found in each picture.
 
@@ -90,12 +91,21 @@ def score_frames(
         frame: width and height, px.
         metric: the experiment's `evaluate.metric`.
         jobs: processes; 0: one per CPU.
+        at_rows: for TuSimple's metric, per picture x of its found lanes at each of its
+            `h_samples`, (F, S), px of the frame, negative where absent, where that is what is
+            known; None: taken from the lanes' points.
 
     Raises:
         ValueError: TuSimple's metric on labels without `h_samples`.
     """
     if isinstance(metric, TusimpleMetricConfig):
-        return _tusimple(truth, found, frame=frame, metric=metric)
+        true_x = [_at_rows(each) for each in truth]
+        if at_rows is None:
+            at_rows = [
+                tusimple_lanes(lanes, h_samples=each.h_samples, frame=frame)
+                for each, lanes in zip(truth, found, strict=True)
+            ]
+        return _tusimple(true_x, at_rows, rows=[each.h_samples for each in truth], metric=metric)
     lanes = [each.lanes for each in truth]
     points = [[lane.points for lane in each] for each in found]
     for what, sets in (("labelled", lanes), ("found", points)):
@@ -170,21 +180,15 @@ def _scene_scores(scenes: Mapping[str, list[Any]]) -> dict[str, float]:
 
 
 def _tusimple(
-    truth: Sequence[FrameTruth],
-    found: Sequence[Sequence[DecodedLane]],
+    truth: Sequence[Table],
+    found: Sequence[Table],
     *,
-    frame: tuple[int, int],
+    rows: Sequence[np.ndarray],
     metric: TusimpleMetricConfig,
 ) -> LaneResult:
     scores = [
-        score_frame(
-            _at_rows(each),
-            tusimple_lanes(lanes, h_samples=each.h_samples, frame=frame),
-            each.h_samples,
-            pixels=metric.pixels,
-            accuracy=metric.accuracy,
-        )
-        for each, lanes in zip(truth, found, strict=True)
+        score_frame(true_x, x, h_samples, pixels=metric.pixels, accuracy=metric.accuracy)
+        for true_x, x, h_samples in zip(truth, found, rows, strict=True)
     ]
     columns = ("accuracy", "fp", "fn")
     per_frame = {name: [getattr(score, name) for score in scores] for name in columns}

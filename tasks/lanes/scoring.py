@@ -1,4 +1,4 @@
-"""Scores a lane network on a split: the benchmark's numbers, fixed pictures, the report."""
+"""Scores a network's lanes, or any program's, on a split: numbers, fixed pictures, the report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tasks.lanes.drawing import compare
 from tasks.lanes.predictions import LaneReader, predict_split
 from tasks.lanes.report import plot_scores
 from tasks.lanes.scores import FrameTruth, LaneResult, score_frames, truth_of
+from tasks.lanes.tusimple_metric import Table
 from tasks.pictures import read_picture
 from tasks.sheets import worst_files
 
 
 class SplitScorer:
-    """Scores networks on one split; what does not depend on the network is made once.
+    """Scores lanes on one split; what does not depend on who found them is made once.
 
     Args:
         index: the split; never changed.
@@ -61,7 +62,31 @@ class SplitScorer:
         if not is_main():
             # one rank scores; the others only need to know that there is a score
             return Evaluation({config.headline: float("nan")}, config.headline)
-        result = self._score(found)
+        return self.report(found, detail=detail)
+
+    def report(
+        self,
+        found: Sequence[Sequence[DecodedLane]],
+        *,
+        detail: bool,
+        at_rows: Sequence[Table] | None = None,
+    ) -> Evaluation:
+        """Score lanes that were found, by a network or by anything else.
+
+        Args:
+            found: per picture its lanes, px of the frame.
+            detail: also make tables and files.
+            at_rows: as in `score_frames`.
+        """
+        config = self._config
+        result = score_frames(
+            self._truth,
+            found,
+            frame=self._reader.frame,
+            metric=config.metric,
+            jobs=config.jobs,
+            at_rows=at_rows,
+        )
         return Evaluation(
             scores=result.scores,
             headline=config.headline,
@@ -69,15 +94,6 @@ class SplitScorer:
             items=self._items(result) if detail else {},
             tables={"per_scene": result.per_scene} if detail and result.per_scene else {},
             files=self._files(result, found) if detail else {},
-        )
-
-    def _score(self, found: Sequence[Sequence[DecodedLane]]) -> LaneResult:
-        return score_frames(
-            self._truth,
-            found,
-            frame=self._reader.frame,
-            metric=self._config.metric,
-            jobs=self._config.jobs,
         )
 
     def _pictures(self, found: Sequence[Sequence[DecodedLane]]) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from tasks.lanes.labels import LabelMaker
 from tasks.lanes.losses import lane_losses
 from tasks.lanes.measures import lane_measures
 from tasks.lanes.predictions import LaneReader
+from tasks.lanes.result_files import read_results
 from tasks.lanes.samples import LaneSamples, collate, unpack
 from tasks.lanes.scoring import SplitScorer
 from tasks.loading import EpochLoader
@@ -101,6 +103,39 @@ class LaneTask:
             DatasetError: naming the file, when a picture cannot be read.
             ValueError: if there is no such split.
         """
+        return self._scorer(split).evaluate(network, device=device, detail=detail)
+
+    def evaluate_results(self, path: Path, split: str, *, detail: bool) -> Evaluation:
+        """Score the lanes that any program wrote for a split, as if a network had found them.
+
+        Args:
+            path: see `result_files.read_results`.
+            split: as for `evaluate`.
+            detail: as for `evaluate`.
+
+        Raises:
+            DatasetError: if the results cannot be read, with file and line.
+            ValueError: if there is no such split.
+        """
+        index = self._split(split)
+        # a joined index renames a picture that is in two splits; its result has the first name
+        image_ids = [name for part in split.split("+") for name in self._indexes[part].image_ids]
+        results = read_results(
+            path,
+            list(index),
+            image_ids=image_ids,
+            frame=self._experiment.data.frame,
+            metric=self._experiment.evaluate.metric,
+        )
+        scorer = self._scorer(split)
+        return scorer.report(results.lanes, detail=detail, at_rows=results.at_rows)
+
+    def close(self) -> None:
+        """End the loader's processes."""
+        if "_loader" in self.__dict__:
+            self._loader.close()
+
+    def _scorer(self, split: str) -> SplitScorer:
         if split not in self._scorers:
             reader = LaneReader(
                 model=self._experiment.model,
@@ -111,12 +146,7 @@ class LaneTask:
             self._scorers[split] = SplitScorer(
                 self._split(split), self._experiment.evaluate, reader=reader
             )
-        return self._scorers[split].evaluate(network, device=device, detail=detail)
-
-    def close(self) -> None:
-        """End the loader's processes."""
-        if "_loader" in self.__dict__:
-            self._loader.close()
+        return self._scorers[split]
 
     def _split(self, split: str) -> ImageLanesIndex:
         parts = split.split("+")

@@ -5,8 +5,16 @@ import pytest
 import torch
 
 from engine.contract import Draws, EpochRequest
+from readers.culane import write_lines_txt
+from readers.lane_index import ImageLanesIndex
 from steps.experiment import load
-from tasks.lanes import wiring
+from tasks.lanes import predictor as predicting
+from tasks.lanes import scoring, wiring
+from tasks.lanes.decoding import DecodedLane
+from tasks.lanes.grid import scaled_lanes
+from tasks.lanes.predictions import LaneReader
+from tasks.lanes.predictor import LanePredictor
+from tasks.pictures import read_picture
 from tests.engine.running import CPU
 from tests.shared import REPOSITORY
 
@@ -90,6 +98,55 @@ def test_a_score_comes_with_tables_and_pictures(index):
     assert "worst.png" in detailed.files
     assert detailed.tables["per_scene"]["frames"]
     assert not network.training
+
+
+def nearly(record, *, frame):
+    """Return lanes a little beside a picture's own, the last one left out, in px of the frame."""
+    lanes = scaled_lanes(record, frame)[:-1]
+    points = [np.float32(lane + np.array([7.0 * number, 0])) for number, lane in enumerate(lanes)]
+    return [DecodedLane(slot, "row", each, 0.9) for slot, each in enumerate(points)]
+
+
+def test_lines_that_predict_leaves_score_as_the_network_does(index, tmp_path, monkeypatch):
+    half = experiment("data.frame=[320,120] model.input=[320,96]")
+    frame = half.data.frame
+    wiring.prepare(half, base=tmp_path, working=tmp_path, output=tmp_path / "index", jobs=1)
+    task = wiring.build_task(half, index=tmp_path / "index")
+    records = list(ImageLanesIndex.open(tmp_path / "index" / "val.arrow"))
+    found = [nearly(record, frame=frame) for record in records]
+    monkeypatch.setattr(scoring, "predict_split", lambda *_, **__: found)
+    network = task.build_network().eval()
+    wanted = task.evaluate(network, "val", device=CPU, detail=False).scores
+
+    reader = LaneReader(model=half.model, decode=half.decode, frame=frame)
+    predictor = LanePredictor(network, reader, metric="f1", device=CPU)
+    for record, lanes in zip(records, found, strict=True):
+        monkeypatch.setattr(predicting, "predict_lanes", lambda *_, lanes=lanes, **__: [lanes])
+        (answer,) = predictor.predict([read_picture(record)], score_threshold=0.0)
+        for name, text in predictor.files(record.image_id, answer).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    scored = task.evaluate_results(tmp_path / "lines", "val", detail=True)
+
+    assert scored.scores == pytest.approx(wanted, nan_ok=True)
+    assert 0 < scored.scores["F1"] < 1
+    assert {"plots/scores.png", "worst.png"} <= set(scored.files)
+
+
+def test_labels_of_joined_splits_score_in_full(index):
+    task = wiring.build_task(experiment(), index=index)
+    lines = index.parent / "joined"
+    for split in ("val", "test"):
+        for record in ImageLanesIndex.open(index / f"{split}.arrow"):
+            path = (lines / record.image_id).with_suffix(".lines.txt")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_lines_txt(path, record.lanes)
+    (one, *_) = ImageLanesIndex.open(index / "test.arrow")
+    names = [set(ImageLanesIndex.open(index / f"{s}.arrow").image_ids) for s in ("val", "test")]
+    assert one.image_id in names[0] & names[1]
+    assert task.evaluate_results(lines, "test", detail=False).scores["F1"] == 1
+    assert len(task.evaluate_results(lines, "val+test", detail=True).items["f1"]) == 7
 
 
 def test_an_absent_split_is_named(index):
