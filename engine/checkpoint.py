@@ -130,10 +130,7 @@ class CheckpointStore:
         """
         if not path.is_file():
             raise CheckpointError(f"{path}: no such checkpoint")
-        if not _is_whole(path):
-            raise CheckpointError(
-                f"{path}: torn or damaged ({path.stat().st_size} bytes do not match its name)"
-            )
+        require_whole(path)
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except _UNREADABLE as error:
@@ -232,6 +229,18 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 def _number(path: Path) -> int:
     return int(path.name.split("-", 2)[1])
+
+
+def require_whole(path: Path) -> None:
+    """Refuse a file whose bytes do not match the digest in its name.
+
+    Raises:
+        CheckpointError: if they do not.
+    """
+    if not _is_whole(path):
+        raise CheckpointError(
+            f"{path}: torn or damaged ({path.stat().st_size} bytes do not match its name)"
+        )
 
 
 def _is_whole(path: Path) -> bool:

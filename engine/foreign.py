@@ -99,7 +99,14 @@ def _moments(theirs: Any, ours: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     sizes = [len(group["params"]) for group in groups]
     if sizes != [len(group["params"]) for group in own]:
         return dict(ours), f"{anew}: the file's parameter groups are of {sizes} tensors"
+    if _is_adam(theirs["state"]) != any("betas" in group for group in own):
+        return dict(ours), f"{anew}: the file's are of another kind of optimizer"
     return {"state": theirs["state"], "param_groups": own}, "the optimizer's moments are the file's"
+
+
+def _is_adam(state: Mapping[Any, Any]) -> bool:
+    """Tell whether moments are those of Adam and its like; SGD has no second ones."""
+    return any("exp_avg_sq" in moments for moments in state.values())
 
 
 def _is_state_dict(content: Mapping[str, Any]) -> bool:

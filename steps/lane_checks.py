@@ -37,6 +37,10 @@ SCORES: Mapping[str, tuple[str, ...]] = {
     "tusimple": ("F1", *_TUSIMPLE_ONLY),
     "f1": tuple(name for name in get_args(LaneScore) if name not in _TUSIMPLE_ONLY),
 }
+# weights of the terms that every network has
+_TERMS = (
+    "row", "column", "row_existence", "column_existence", "mean", "distance", "similarity", "shape"
+)  # fmt: skip
 LOWER_IS_BETTER = ("FP", "FN", "FP_count", "FN_count", "FP_cross")
 
 
@@ -78,7 +82,10 @@ def check_model(model: UfldModelConfig, frame: tuple[int, int]) -> Iterator[Comp
 
 
 def check_loss(loss: LaneLossConfig, model: UfldModelConfig) -> Iterator[Complaint]:
-    """Yield class weights that do not fit the auxiliary head."""
+    """Yield a loss without a term, and class weights that do not fit the auxiliary head."""
+    terms = _terms(model)
+    if not any(getattr(loss, term) for term in terms):
+        yield ("loss",), f"has no term: one of {', '.join(terms)} must be above 0"
     weights, path = loss.segmentation_weights, ("loss", "segmentation_weights")
     if weights is None:
         return
@@ -156,6 +163,16 @@ def check_gate(
                 f"{name} is not measured: no source of evaluate.split ({evaluate.split}) has "
                 "`scenes`; give them to a culane source, or gate on F1",
             )
+
+
+def _terms(model: UfldModelConfig) -> list[str]:
+    """Return the keys of `loss` that weigh terms which the network has."""
+    terms = [*_TERMS]
+    if model.head == "group_instance":
+        terms += ["variance", "token"]
+    if model.aux is not None:
+        terms.append("segmentation")
+    return terms
 
 
 def _check_anchors(

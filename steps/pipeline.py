@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.interrupt import Interrupted
@@ -45,6 +48,7 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
         ChildFailureError: at the first step that fails, with its reason.
     """
     loaded = load(config, overrides)
+    _find_own_python_first()
     with open_run("pipeline", loaded) as run:
         write_saved_views(run.client, run.experiment_id, shown_of(loaded))
         experiment = loaded.experiment
@@ -67,6 +71,13 @@ def run_pipeline(config: str | None, overrides: str, *, device: str) -> str:
         scores = {k: v for k, v in evaluate.data.metrics.items() if not k.startswith("system/")}
         run.describe(verdict, _rows(loaded, scores, version))
         return _farewell(run, verdict, version)
+
+
+def _find_own_python_first() -> None:
+    """See to it that children run in this environment: MLflow starts them as `python`."""
+    own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
+    if path.split(os.pathsep)[0] != own:
+        os.environ["PATH"] = f"{own}{os.pathsep}{path}"
 
 
 def _child(run: RunHandle, step: str, parameters: Mapping[str, str]) -> Run:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from readers.plain_yaml import load_plain_yaml
 from steps.model_package import (
     CLASSES_FILE,
     CONFIG_FILE,
@@ -30,7 +32,9 @@ SOURCE_FORMS = (
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def open_source(source: str, *, config: str, device: torch.device) -> Predictor:
+def open_source(
+    source: str, *, config: str, overrides: str = "", device: torch.device
+) -> Predictor:
     """Return the predictor behind a name.
 
     The project's present code builds the network; a model logged by other code says so when it
@@ -39,17 +43,19 @@ def open_source(source: str, *, config: str, device: torch.device) -> Predictor:
     Args:
         source: one of SOURCE_FORMS.
         config: YAML of a checkpoint's experiment; empty: the one beside the checkpoint.
+        overrides: values in place of those of `config`.
         device: where the network runs.
 
     Raises:
         UnknownModelError: if there is no such model.
         ModelError: if its files do not fit together.
+        WeightsError: if a checkpoint holds no network.
     """
     from steps.serving import load_predictor
 
     path = Path(source)
     if path.is_file():
-        return _from_checkpoint(path, config=config, device=device)
+        return _from_checkpoint(path, config=config, overrides=overrides, device=device)
     if path.is_dir():
         files = model_files_in(path)
         return load_predictor(files.weights, files.config, files.classes, device=device)
@@ -70,23 +76,30 @@ def _fetch(source: str, folder: Path) -> ModelFiles:
     raise UnknownModelError(f"source {source!r}: no such file; right are {SOURCE_FORMS}")
 
 
-def _from_checkpoint(path: Path, *, config: str, device: torch.device) -> Predictor:
-    """Read the deployable weights of a training state."""
-    from engine.checkpoint import CheckpointStore
-    from steps.serving import build_predictor, read_classes, read_experiment
+def _from_checkpoint(path: Path, *, config: str, overrides: str, device: torch.device) -> Predictor:
+    """Read the deployable weights of a training state, or another program's of the same network."""
+    from engine.checkpoint import require_whole
+    from engine.weights import read_weights
+    from steps.experiment import load
+    from steps.serving import build_predictor, read_experiment
 
-    state = CheckpointStore(path.parent).load(path)
-    weights = state.get(state.get("deploy", "network"))
-    if not isinstance(weights, dict):
-        raise UnknownModelError(f"{path}: not a checkpoint of this project (no network in it)")
-    config_path = Path(config) if config else _beside(path, CONFIG_FILE, "give it with --config")
-    classes_path = _beside(path, CLASSES_FILE, "the train step writes it; copy it there")
-    return build_predictor(
-        weights,
-        read_experiment(config_path),
-        read_classes(classes_path),
-        device=device,
-    )
+    require_whole(path)
+    weights = read_weights(path)
+    if config:
+        experiment = load_plain_yaml(load(config, overrides).text)
+    else:
+        experiment = read_experiment(_beside(path, CONFIG_FILE, "give it with --config"))
+    return build_predictor(weights, experiment, _classes_of(path, experiment), device=device)
+
+
+def _classes_of(path: Path, experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the class table beside a checkpoint; some tasks need none."""
+    from steps.serving import read_classes
+    from tasks.catalogue import WITHOUT_CLASSES
+
+    if experiment.get("task") in WITHOUT_CLASSES:
+        return {"names": [], "ids": []}
+    return read_classes(_beside(path, CLASSES_FILE, "the train step writes it; copy it there"))
 
 
 def _beside(path: Path, name: str, advice: str) -> Path:

@@ -77,7 +77,7 @@ def prepared_index(
                 f"prepare run {prepare_run!r}: it prepared other data than `data` of "
                 f"{loaded.path.name} names; prepare this experiment, or give no prepare run"
             )
-    prepare_into(loaded, runs / run_id / "index", jobs=1)
+    prepare_into(loaded, runs / run_id / "index", jobs=0)  # all CPUs
     return runs / run_id / "index"
 
 

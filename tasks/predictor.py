@@ -101,8 +101,22 @@ def give_weights(network: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
     except RuntimeError as error:
         raise ModelError(
             "the weights do not fit the network that this version of the code builds from the "
-            f"model's config; use the code that the model was logged with ({error})"
+            f"model's config ({_misfits(network, state)}); use the config and the code that the "
+            "model was trained with"
         ) from error
+
+
+def _misfits(network: nn.Module, state: Mapping[str, torch.Tensor]) -> str:
+    """Return the first entry that is missing, left over or of another shape, and their number."""
+    own = network.state_dict()
+    shapes = {name: list(tensor.shape) for name, tensor in own.items()}
+    others = {name: list(tensor.shape) for name, tensor in state.items()}
+    names = sorted(n for n in {*shapes, *others} if shapes.get(n) != others.get(n))
+    if not names:
+        return "values that cannot be copied"
+    first, shape, other = names[0], shapes.get(names[0]), others.get(names[0])
+    what = f"{first} is {other or 'missing'}, {shape or 'none'} is right"
+    return what if len(names) == 1 else f"{what}, and {len(names) - 1} more"
 
 
 def without_starting_weights(section: Mapping[str, Any]) -> dict[str, Any]:

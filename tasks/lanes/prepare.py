@@ -38,6 +38,7 @@ from tasks.lanes.findings import (
     note_slots,
 )
 from tasks.lanes.grid import grid_heights
+from tasks.lanes.kept import kept, key_of
 from tasks.lanes.masks import made_mask
 from tasks.lanes.synthetic import DRAWING, LABELS, SCENES_FOLDER, TRAIN_LIST, write_roads
 from tasks.quality import SplitQuality
@@ -68,7 +69,7 @@ def prepare_data(  # noqa: PLR0913 (the steps' paths, and what the model asks of
         num_lanes: slots of the model.
         wants_masks: whether the model is trained with masks; those that are missing are drawn.
         base: folder that relative paths count from.
-        working: folder for drawn pictures and masks, kept from run to run.
+        working: folder for drawn pictures, masks and completed labels, kept from run to run.
         output: folder to write to.
         jobs: threads that work on pictures; 0 takes one per CPU.
 
@@ -113,6 +114,8 @@ def prepare_split(
 ) -> PreparedLanes:
     """Read and check one source, give its lanes slots and take them at the grid's heights.
 
+    What comes of the last two is kept in the folder for drawn pictures; see `kept`.
+
     Args:
         source: format and paths.
         data: frame and slots.
@@ -134,19 +137,10 @@ def prepare_split(
         frame=data.frame,
         heights=heights,
     )
-    completed = _of_each(completion.complete, list(found.records), jobs=jobs)
-    findings = FindingLog(found.source.name)
-    _note_all(completed, findings)
-    index = build_lane_index(
-        (item.record for item in completed),
-        num_lanes=num_lanes,
-        frame=data.frame,
-        grid_y=heights,
-        scenes=found.scenes,
-        jobs=jobs,
-    )
-    note_sizes(index, findings)
-    findings.close()
+    records, name = list(found.records), found.source.name
+    key = key_of(records, completion, source=name, scenes=found.scenes, jobs=jobs)
+    make = partial(_completed, records, completion, source=name, scenes=found.scenes, jobs=jobs)
+    index, findings = kept(folders[1] / "lanes", key, make)
     return Prepared(index, [*found.findings, *findings])
 
 
@@ -240,6 +234,31 @@ def _of_each(
         return [work(item) for item in items]
     calls = (joblib.delayed(work)(item) for item in items)
     return list(joblib.Parallel(n_jobs=jobs, prefer="threads", batch_size=32)(calls))
+
+
+def _completed(
+    records: Sequence[ImageLanes],
+    completion: Completion,
+    *,
+    source: str,
+    scenes: Sequence[str],
+    jobs: int,
+) -> tuple[ImageLanesIndex, list[Finding]]:
+    """Return the records with slots and grids, and what is wrong with them; see `key_of`."""
+    completed = _of_each(completion.complete, records, jobs=jobs)
+    findings = FindingLog(source)
+    _note_all(completed, findings)
+    index = build_lane_index(
+        (item.record for item in completed),
+        num_lanes=completion.num_slots,
+        frame=completion.frame,
+        grid_y=completion.heights,
+        scenes=scenes,
+        jobs=jobs,
+    )
+    note_sizes(index, findings)
+    findings.close()
+    return index, list(findings)
 
 
 def _note_all(completed: Iterable[Completed], findings: FindingLog) -> None:

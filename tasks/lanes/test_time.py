@@ -73,4 +73,5 @@ def cell_size(
 
 
 def _in_blocks(values: np.ndarray) -> np.ndarray:
-    return values.reshape(5, -1, *values.shape[1:])
+    # not -1: of no slots the number of pictures would not be known
+    return values.reshape(5, len(values) // 5, *values.shape[1:])

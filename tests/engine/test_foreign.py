@@ -65,6 +65,14 @@ def test_a_bare_state_dict_has_no_moments(tmp_path):
     assert "moments begin anew: the file has none" in log.events[0][1]
 
 
+def test_moments_of_another_kind_of_optimizer_begin_anew(tmp_path):
+    path, state = foreign_file(tmp_path, "ep002.pth")
+    log, adam = ListLog(), {**EVERY, "optimizer": {"name": "adamw", "lr": 0.01}}
+    run(tmp_path / "ours", log=log, resume=read_foreign(path), **adam)
+    assert_same(last_state(tmp_path / "ours")["network"], state["network"])
+    assert "moments begin anew: the file's are of another kind of optimizer" in log.events[0][1]
+
+
 def test_a_state_of_ours_is_taken_as_it_is(tmp_path):
     run(tmp_path / "first", **{**EVERY, "epochs": 1})
     (path,) = (tmp_path / "first").glob("update-*")

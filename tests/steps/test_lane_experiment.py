@@ -158,6 +158,11 @@ def test_sizes_must_fit_frame_and_slots(config: str, overrides: str, said: str) 
             "loss.segmentation_weights=[1,1,1,1,1] model.aux.classes=9",
             "must have one entry per class of the auxiliary head, 9 (model.aux.classes), has 5",
         ),
+        (
+            "'loss={row: 0, column: 0, row_existence: 0, column_existence: 0, mean: 0}'",
+            "loss: has no term: one of row, column, row_existence, column_existence, mean, "
+            "distance, similarity, shape must be above 0",
+        ),
     ],
 )
 def test_weights_are_of_known_names_and_lengths(config: str, overrides: str, said: str) -> None:

@@ -19,7 +19,10 @@ import yaml
 from click.testing import CliRunner, Result
 from torch import nn
 
+from engine.weights import WeightsError
+from models.lanes.build import build_lane_network
 from steps.model_package import Deployable, ModelFiles, write_model_files
+from steps.prediction_source import open_source
 from steps.video import VideoReader, VideoWriter
 from tasks.lanes import predictor as module
 from tasks.lanes.config import DecodeConfig, UfldModelConfig
@@ -41,6 +44,14 @@ MODEL = {
 }
 EXPERIMENT = {"task": "lanes", "data": {"frame": [100, 50]}, "model": MODEL, "compat": ["all"]}
 CLASSES = {"names": ["slot 1", "slot 2", "slot 3", "slot 4"], "ids": [1, 2, 3, 4]}
+SOURCE = {"format": "tusimple", "root": "t", "labels": ["a.json"]}
+TRAINED = {
+    "name": "roads",
+    "task": "lanes",
+    "data": {"frame": [100, 50], "train": SOURCE, "val": SOURCE, "test": SOURCE},
+    "model": {**MODEL, "weights": "none"},
+    "train": {"epochs": 1, "batch_size": 2, "optimizer": {"name": "sgd", "lr": 0.1}},
+}
 CPU = torch.device("cpu")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*type hint is inferred as AnyType:UserWarning")
@@ -128,8 +139,6 @@ def test_lanes_are_drawn_on_a_copy(predictor: LanePredictor) -> None:
 
 
 def test_a_trained_network_is_rebuilt_without_what_only_training_needs() -> None:
-    from models.lanes.build import build_lane_network
-
     torch.manual_seed(0)
     trained = build_lane_network(
         UfldModelConfig.model_validate({**MODEL, "weights": "none", "aux": {}})
@@ -144,8 +153,6 @@ def test_a_trained_network_is_rebuilt_without_what_only_training_needs() -> None
 
 
 def test_pooled_lanes_of_a_group_instance_network_are_drawn() -> None:
-    from models.lanes.build import build_lane_network
-
     torch.manual_seed(0)
     model = {**MODEL, "head": "group_instance", "lanes": 10}
     network = build_lane_network(UfldModelConfig.model_validate({**model, "weights": "none"}))
@@ -164,13 +171,17 @@ def test_pooled_lanes_of_a_group_instance_network_are_drawn() -> None:
 def test_weights_of_another_network_are_told() -> None:
     with pytest.raises(ModelError, match="the weights do not fit the network"):
         build_predictor({}, EXPERIMENT, CLASSES, device=CPU)
+    other = UfldModelConfig.model_validate({**MODEL, "weights": "none", "lanes": 2})
+    state = build_lane_network(other).state_dict()
+    message = r"config \(cls\.3\.bias is \[\d+\], \[\d+\] is right, and 1 more\); use the config"
+    with pytest.raises(ModelError, match=message) as caught:
+        build_predictor(state, EXPERIMENT, CLASSES, device=CPU)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
 def packed(tmp_path: Path) -> ModelFiles:
     """The files of a deployable model that finds lanes everywhere."""
-    from models.lanes.build import build_lane_network
-
     torch.manual_seed(0)
     network = build_lane_network(UfldModelConfig.model_validate({**MODEL, "weights": "none"}))
     experiment = {**EXPERIMENT, "decode": {"row_share": 0, "column_share": 0}}
@@ -262,3 +273,31 @@ def test_prediction_imports_nothing_beyond_the_requirements_of_a_served_model() 
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_file_of_another_program_is_a_model_by_its_config(tmp_path: Path) -> None:
+    model = UfldModelConfig.model_validate({**MODEL, "weights": "none", "aux": {}})
+    state = build_lane_network(model).state_dict()
+    names = {f"module.{name}": tensor for name, tensor in state.items()}
+    torch.save({"model": names, "optimizer": {"state": {}}}, tmp_path / "ep012.pth")
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(TRAINED), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text("extends: base.yaml\n", encoding="utf-8")
+
+    found = open_source(
+        str(tmp_path / "ep012.pth"),
+        config=str(tmp_path / "mine.yaml"),
+        overrides="decode.window=3",
+        device=CPU,
+    )
+
+    assert isinstance(found, LanePredictor)
+    assert found.reader.decode.window == 3
+    ours = found.network.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in ours.items())
+    assert not any(name.startswith("seg_head") for name in ours)
+
+
+def test_a_file_without_a_network_is_no_model(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "junk.pth")
+    with pytest.raises(WeightsError, match="holds no state dict"):
+        open_source(str(tmp_path / "junk.pth"), config="", device=CPU)

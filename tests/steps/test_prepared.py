@@ -25,7 +25,7 @@ def _index(overrides, **settings):
     from steps.prepared import prepared_index
 
     loaded = load(None, f"{SMALL} {overrides}")
-    return prepared_index(loaded, prepare_run="earlier", run_id="mine", **settings)
+    return prepared_index(loaded, **{"prepare_run": "earlier", "run_id": "mine", **settings})
 
 
 def test_index_of_the_same_data_is_used(home):
@@ -46,3 +46,12 @@ def test_inherited_index_of_other_data_is_made_anew(home):
     index = _index("data.train.seed=77", is_inherited=True)
     assert index == home / "runs" / "mine" / "index"
     assert (index / "train.arrow").exists()
+
+
+def test_what_is_prepared_on_the_spot_takes_all_cpus(home, monkeypatch):
+    from steps import prepared
+
+    taken = []
+    monkeypatch.setattr(prepared, "prepare_into", lambda *_, jobs: taken.append(jobs))
+    _index("data.train.seed=77", is_inherited=True, prepare_run="")
+    assert taken == [0]

@@ -140,3 +140,19 @@ def test_shifted_blocks_that_agree_give_what_one_gives():
         for lane, other in zip(ours, others, strict=True):
             # the shifts to both sides cancel
             assert lane.points == pytest.approx(other.points, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "lanes"), [("rows", 3), ("columns", 3), ("mixed", 2), ("mixed", 1)]
+)
+def test_shifted_blocks_may_leave_one_kind_without_slots(mode, lanes):
+    outputs, model = drawn(2, lanes=lanes), model_of(lanes)
+    config = config_of(mode=mode, row_share=0.3)
+    blocks = {name: np.concatenate([array] * 5) for name, array in outputs.items()}
+
+    found = decode_tta(blocks, model=model, decode=config, frame=FRAME)
+
+    single = decode(outputs, model=model, decode=config, frame=FRAME)
+    assert [[lane.slot for lane in lanes] for lanes in found] == [
+        [lane.slot for lane in lanes] for lanes in single
+    ]
