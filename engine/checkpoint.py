@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import pickle
 import re
 import shutil
 from collections.abc import Mapping
@@ -18,12 +17,13 @@ from typing import IO, Any, cast
 
 import torch
 
+from engine.interrupt import signals_held_back
+
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(?P<kind>update|best|epoch)-(?P<number>\d+)-(?P<digest>[0-9a-f]{16})\.pt")
 _TEMPORARY = ".writing-"
 _DIGITS = 16
-_UNREADABLE = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError)
 
 
 class CheckpointError(OSError):
@@ -44,29 +44,43 @@ class CheckpointStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def save(self, state: Mapping[str, Any], *, update: int, kind: str = "last") -> Path:
+    def save(
+        self,
+        state: Mapping[str, Any],
+        *,
+        update: int,
+        kind: str = "last",
+        epoch: int | None = None,
+    ) -> Path:
         """Write a state and return its file, which is whole on disk by then.
 
         Args:
             state: tensors, numbers, strings, None, dicts and lists only: what `load` may read.
-            update: optimizer updates done so far; an earlier state of the same update is replaced.
+            update: optimizer updates done so far; an earlier state of the same update is replaced,
+                and damaged ones of later updates are removed: they would be kept in place of it.
             kind: `last`, or `best` to make it the best state as well (and return that file).
+            epoch: the epoch whose state this is, if it is to stay for good; `epoch_path` finds it.
 
         Raises:
             CheckpointError: if it cannot be written (disk full, no permission); the files that
                 were there stay as they are.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            _make_folder(self.directory)
             self._remove_unfinished()
-            path = self._write(state, update)
+            with signals_held_back():
+                path = self._write(state, update, epoch)
         except OSError as error:
             raise CheckpointError(
                 f"{self.directory}: cannot write the checkpoint of update {update}: "
                 f"{error.strerror or error}; earlier checkpoints are untouched"
             ) from error
         for other in self._files("update"):
-            if other != path and _number(other) == update:
+            is_replaced = other != path and _number(other) == update
+            if is_replaced or (_number(other) > update and not _is_whole(other)):
+                other.unlink(missing_ok=True)
+        for other in self._files("epoch"):
+            if epoch == _number(other) and _digest_in(other) != _digest_in(path):
                 other.unlink(missing_ok=True)
         return self.mark_best(path) if kind == "best" else path
 
@@ -87,7 +101,7 @@ class CheckpointStore:
         update = self.load(path)["update"]
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
-        self.directory.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.directory)
         return self._link(path, f"best-{update:08d}-{digest}.pt")
 
     def best_update(self) -> int | None:
@@ -95,10 +109,10 @@ class CheckpointStore:
         path = self.best_path()
         return None if path is None else _number(path)
 
-    def mark_epoch(self, path: Path, *, epoch: int) -> Path:
-        """Keep a saved state for good under its epoch's number; return its new file."""
-        digest = path.stem.rsplit("-", 1)[1]
-        return self._link(path, f"epoch-{epoch:04d}-{digest}.pt")
+    def epoch_path(self, epoch: int) -> Path | None:
+        """Return the file of the state of an epoch that stays for good, or None."""
+        files = (path for path in self._files("epoch") if _number(path) == epoch)
+        return next(filter(_is_whole, files), None)
 
     def prune(self, *, keep: int) -> None:
         """Remove all but the newest `keep` states; `best` and `epoch` files stay."""
@@ -131,18 +145,13 @@ class CheckpointStore:
         if not path.is_file():
             raise CheckpointError(f"{path}: no such checkpoint")
         require_whole(path)
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except _UNREADABLE as error:
-            raise CheckpointError(
-                f"{path}: not a checkpoint that may be read: it is torn, or holds more than "
-                "tensors and plain values"
-            ) from error
+        with signals_held_back():  # what a handler raises would be taken for a torn file
+            state = _read(path)
         if not isinstance(state, dict):
             raise CheckpointError(f"{path}: holds a {type(state).__name__}, not a training state")
         return state
 
-    def _write(self, state: Mapping[str, Any], update: int) -> Path:
+    def _write(self, state: Mapping[str, Any], update: int, epoch: int | None) -> Path:
         temporary = self.directory / f"{_TEMPORARY}{update:08d}-{os.getpid()}"
         try:
             with temporary.open("wb") as file:
@@ -151,6 +160,9 @@ class CheckpointStore:
                 writer.raise_error()
                 file.flush()
                 os.fsync(file.fileno())
+            if epoch is not None:
+                # before the name that a resumed run starts from: it would not come back for this
+                self._link(temporary, f"epoch-{epoch:04d}-{writer.digest()}.pt")
             path = self.directory / f"update-{update:08d}-{writer.digest()}.pt"
             temporary.replace(path)
         except BaseException:
@@ -160,8 +172,9 @@ class CheckpointStore:
         return path
 
     def _link(self, path: Path, name: str) -> Path:
+        """Give a file another name too, in place of a file of that name, which may be damaged."""
         target = self.directory / name
-        if target == path or target.exists():
+        if target.exists() and target.samefile(path):
             return target
         temporary = self.directory / f"{_TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
@@ -186,6 +199,17 @@ class CheckpointStore:
     def _remove_unfinished(self) -> None:
         for path in self.directory.glob(f"{_TEMPORARY}*"):
             path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # torch's reader checks little: a damaged file may raise anything there is
+        raise CheckpointError(
+            f"{path}: not a checkpoint that may be read: it is torn, or holds more than "
+            f"tensors and plain values ({type(error).__name__})"
+        ) from error
 
 
 class _HashingWriter:
@@ -227,8 +251,21 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def _make_folder(directory: Path) -> None:
+    """Make a folder and those above it, such that they survive a power cut."""
+    if directory.is_dir():
+        return
+    _make_folder(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync_folder(directory.parent)
+
+
 def _number(path: Path) -> int:
     return int(path.name.split("-", 2)[1])
+
+
+def _digest_in(path: Path) -> str:
+    return path.stem.rsplit("-", 1)[1]
 
 
 def require_whole(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -82,6 +83,29 @@ class Interruption:
         self._signal_name = signal.Signals(number).name
         if self._depth == 0:
             raise Interrupted(self._signal_name)
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Let handlers of SIGTERM and SIGINT run only when the block has ended, whoever set them.
+
+    For calls into libraries that swallow what a handler raises, or turn it into another error.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    process, came = os.getpid(), []
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    known = {number: handler for number, handler in previous.items() if handler is not None}
+    for number in known:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in known.items():
+            signal.signal(number, handler)
+        if came and os.getpid() == process:
+            signal.raise_signal(came[0])
 
 
 def _handle_in_child(number: int) -> None:

@@ -276,13 +276,14 @@ def save(training: Training, *, is_best: bool = False, is_kept: bool = False) ->
     training.points.add_readings(training.guard.read())
     if not is_main():
         return
-    path = store.save(state.state_dict(), update=state.update)
+    epoch = state.epoch - 1 if is_kept else None
+    path = store.save(state.state_dict(), update=state.update, epoch=epoch)
     store.prune(keep=training.config.checkpoint.keep)
     training.log.checkpoint(str(path), kind="last")
     if is_best:
         training.log.checkpoint(str(store.mark_best(path)), kind="best")
-    if is_kept:
-        training.log.checkpoint(str(store.mark_epoch(path, epoch=state.epoch - 1)), kind="every")
+    if epoch is not None:
+        training.log.checkpoint(str(store.epoch_path(epoch)), kind="every")
 
 
 def save_interrupted(training: Training, interrupted: Interrupted) -> None:

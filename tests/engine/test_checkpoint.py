@@ -1,11 +1,13 @@
 import errno
 import logging
 import os
+import signal
 
 import pytest
 import torch
 
 from engine.checkpoint import CheckpointError, CheckpointStore
+from engine.interrupt import Interrupted, Interruption
 
 
 def filled(folder, updates=(1, 2, 3)):
@@ -74,12 +76,66 @@ def test_state_of_the_same_update_is_replaced(tmp_path):
 
 
 def test_prune_keeps_the_newest_and_the_marked(tmp_path):
-    store, paths = filled(tmp_path, updates=(1, 2, 3, 100_000_000))
-    best, kept = store.mark_best(paths[0]), store.mark_epoch(paths[1], epoch=7)
+    store, paths = filled(tmp_path, updates=(1,))
+    best = store.mark_best(paths[0])
+    store.save({"value": torch.tensor(2)}, update=2, epoch=7)
+    _, paths = filled(tmp_path, updates=(3, 100_000_000))
     store.prune(keep=2)
-    assert set(tmp_path.iterdir()) == {best, kept, *paths[2:]}
+    kept = store.epoch_path(7)
+    assert set(tmp_path.iterdir()) == {best, kept, *paths}
     assert kept.name.startswith("epoch-0007-")
     assert store.load(kept) == {"value": torch.tensor(2)}
+
+
+def test_an_epoch_that_is_made_again_replaces_its_state(tmp_path):
+    store = CheckpointStore(tmp_path)
+    store.save({"value": "first"}, update=1, epoch=0)
+    store.save({"value": "second"}, update=1, epoch=0)
+    assert len(list(tmp_path.glob("epoch-*"))) == 1
+    assert store.load(store.epoch_path(0)) == {"value": "second"}
+
+
+def test_states_of_later_updates_are_given_up(tmp_path):
+    store, paths = filled(tmp_path)
+    flip_a_byte(paths[-1])
+    path = store.save({"value": torch.tensor(2)}, update=2)
+    store.prune(keep=1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_signal_while_a_state_is_read_does_not_make_it_torn(tmp_path, monkeypatch):
+    store, _ = filled(tmp_path)
+    load = torch.load
+
+    def load_slowly(*args, **kwargs):
+        signal.raise_signal(signal.SIGTERM)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", load_slowly)
+    interruption = Interruption()
+    interruption.install()
+    try:
+        with pytest.raises(Interrupted):
+            store.newest()
+    finally:
+        interruption.uninstall()
+
+
+@pytest.mark.parametrize("name", ["best", "epoch"])
+def test_a_damaged_marked_state_is_written_anew(tmp_path, name):
+    store = CheckpointStore(tmp_path)
+    for _ in range(2):
+        store.mark_best(store.save({"value": 1}, update=1, epoch=0))
+        (path,) = tmp_path.glob(f"{name}-*")
+        assert store.load(path) == {"value": 1}
+        truncate(path)
+
+
+def test_folders_that_are_made_survive_a_power_cut(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("engine.checkpoint._sync_folder", synced.append)
+    CheckpointStore(tmp_path / "run" / "checkpoints").save({}, update=1)
+    assert synced[:2] == [tmp_path, tmp_path / "run"]
 
 
 def test_one_best_at_a_time(tmp_path):
