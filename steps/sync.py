@@ -91,7 +91,10 @@ def find_spools(source: Path, run_id: str) -> Iterator[tuple[Path, SpoolInfo]]:
     patterns = ("meta.json", "parent/meta.json", "*/meta.json", "*/parent/meta.json")
     for meta in sorted({path for pattern in patterns for path in source.glob(pattern)}):
         info = SpoolInfo.read(meta.parent)
-        if info is None or not _holds_something(meta.parent):
+        if not _holds_something(meta.parent):
+            continue
+        if info is None:
+            logger.warning("%s is damaged: whose points lie beside it cannot be told", meta)
             continue
         if run_id == ALL_RUNS or run_id in (info.run_id, *meta.parent.parts):
             yield meta.parent, info

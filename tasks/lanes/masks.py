@@ -66,7 +66,7 @@ def made_mask(
     """
     key = _key(lanes, slots, size=size, content=content)
     path = folder / key[:2] / f"{key}.png"
-    if path.exists():
+    if path.exists() and path.stat().st_size > 0:  # empty: a power cut came too soon
         return path
     _, encoded = cv2.imencode(".png", draw_mask(lanes, slots, size=size))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,8 @@ def pytest_terminal_summary(terminalreporter):
     )
 
 
-class ToyServer:
-    """The process that forks the toy's trainings."""
+class ForkServer:
+    """A process that forks others, which end at chosen moments."""
 
     def __init__(self, process):
         self._process = process
@@ -55,16 +55,30 @@ class ToyServer:
         return self.wait()
 
 
-@pytest.fixture(scope="session")
-def toy_server():
+@contextlib.contextmanager
+def _serving(module):
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.toy_server"],
+        [sys.executable, "-m", module],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    yield ToyServer(process)
-    process.stdin.close()
-    assert process.wait(60) == 0
+    try:
+        yield ForkServer(process)
+    finally:
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="session")
+def toy_server():
+    with _serving("tests.crash.toy_server") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def log_server():
+    with _serving("tests.crash.log_server") as server:
+        yield server

@@ -34,7 +34,7 @@ class Countdown:
 
     def begin(self) -> None:
         """Count from here on."""
-        sys.setprofile(self._count)
+        sys.setprofile(self.count)
 
     def within(self, owner: type, method: str, phase: str) -> None:
         """Have the calls below a method counted as a phase of their own."""
@@ -62,7 +62,8 @@ class Countdown:
 
         setattr(owner, method, counted)
 
-    def _count(self, frame: Any, event: str, argument: Any) -> None:
+    def count(self, frame: Any, event: str, argument: Any) -> None:
+        """Count a call: what `sys.setprofile` calls."""
         if os.getpid() != self._process:  # a loader process
             sys.setprofile(None)
             return

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,33 +97,38 @@ def _fit(
     )
 
 
-def child(plan: dict[str, Any]) -> int:
+def child(plan: dict[str, Any], run: Callable[[dict[str, Any]], int]) -> int:
     """Run a plan in this process, whose output goes to a file."""
     output = os.open(Path(plan["folder"]) / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     try:
-        return train(plan)
+        return run(plan)
     except BaseException:
         traceback.print_exc()
         return CRASHED
 
 
-def serve() -> None:
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        # what torch imports when it is first used takes as long as a hundred of these trainings
-        _fit({"workers": 0}, CheckpointStore(Path(folder)), NullLog(), Interruption())
+def serve_forks(run: Callable[[dict[str, Any]], int]) -> None:
+    """Run each plan that comes in, in a process of its own."""
     for line in sys.stdin:
         started = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            os._exit(child(json.loads(line)))
+            os._exit(child(json.loads(line), run))
         print(json.dumps({"pid": pid}), flush=True)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         print(json.dumps({"code": code, "seconds": time.monotonic() - started}), flush=True)
 
 
+def warm_up() -> None:
+    """Train once: what torch imports at its first use takes as long as a hundred trainings."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        _fit({"workers": 0}, CheckpointStore(Path(folder)), NullLog(), Interruption())
+
+
 if __name__ == "__main__":
-    serve()
+    warm_up()
+    serve_forks(train)
